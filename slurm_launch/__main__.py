@@ -1,0 +1,6 @@
+"""`python -m slurm_launch`."""
+
+from slurm_launch.cli import main
+
+if __name__ == "__main__":
+    main()

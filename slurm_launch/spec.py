@@ -1,0 +1,220 @@
+"""LaunchSpec: every option of a launch, declared once.
+
+A field's name, type, default and `option(...)` are all there is to say about it: the command line flag,
+the `SLAUNCH_*` variable, the YAML key, the help text, the JSON schema, `config show` and, for plain
+directives, the `#SBATCH` line follow from it (cli/options.py, config.py, directives.py).
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from slurm_launch import values
+from slurm_launch.values import BadValue
+
+# The groups, in the order in which help and `config init` show them.
+EXPERIMENT = "Experiment"
+RESOURCES = "Resources"
+JOB = "Slurm job"
+ENVIRONMENT = "Environment"
+CLUSTER = "Ray cluster"
+NETWORK = "Network"
+HATCHES = "Escape hatches"
+FILES = "Files and configuration"
+GROUPS = (EXPERIMENT, RESOURCES, JOB, ENVIRONMENT, CLUSTER, NETWORK, HATCHES, FILES)
+
+
+@dataclass(frozen=True)
+class Option:
+    """What the outside needs to know of a field beside its type and default."""
+
+    group: str
+    help: str
+    flags: tuple[str, ...] = ()  # besides --name-of-the-field: a short form, an alias
+    sbatch: str | None = None  # the directive that carries the value as it is
+    metavar: str | None = None
+    examples: tuple[Any, ...] = ()
+    layered: bool = True  # False: it chooses the files that are read, so it cannot stand in them
+
+    def __call__(self, schema: dict[str, Any]) -> None:
+        """Add to the field's JSON schema what a form or an editor shows (pydantic calls this)."""
+        schema["group"] = self.group
+        if self.examples:
+            schema["examples"] = list(self.examples)
+
+
+def option(default: Any, group: str, help: str, **details: Any) -> Any:
+    """Declare a field; `...` as its default means that a launch cannot do without it."""
+    return Field(default, description=help, json_schema_extra=Option(group, help, **details))
+
+
+# A text that lands in one line of the script.
+Line = Annotated[str, BeforeValidator(values.scalar_text), AfterValidator(values.filled)]
+Time = Annotated[str, BeforeValidator(values.scalar_text), AfterValidator(values.slurm_time)]
+Memory = Annotated[str, BeforeValidator(values.scalar_text), AfterValidator(values.memory)]
+Bytes = Annotated[int, BeforeValidator(values.memory_bytes)]
+Nodelist = Annotated[str, AfterValidator(values.nodelist)]
+Code = Annotated[str, AfterValidator(values.code)]
+Lines = Annotated[tuple[Line, ...], BeforeValidator(values.as_list)]
+Codes = Annotated[tuple[Code, ...], BeforeValidator(values.as_list)]
+Variables = Annotated[dict[str, str], BeforeValidator(values.environment)]
+Directives = Annotated[dict[str, str | None], BeforeValidator(values.directives)]
+Dropped = Annotated[Lines, AfterValidator(values.dropped)]
+Count = Annotated[int, Field(ge=1)]
+
+# Options of which a job can have one: a higher layer's choice replaces a lower layer's.
+ALTERNATIVES: tuple[tuple[str, ...], ...] = (("mem", "mem_per_cpu", "mem_per_gpu"),)
+
+
+class LaunchSpec(BaseModel):
+    """What to launch, on what, and how; complete, checked and frozen."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        populate_by_name=True,
+        alias_generator=lambda name: name.replace("_", "-"),
+        title="slurm-launch",
+    )
+
+    # fmt: off
+    exp_name: Annotated[str, AfterValidator(values.exp_name)] = option(
+        ..., EXPERIMENT, "Name of the experiment: job name and beginning of the file names.", metavar="NAME", examples=("test",))
+    command: Code = option(
+        ..., EXPERIMENT, "Command to run on the Ray cluster; it may also follow --.", metavar="CMD", examples=("python train.py",))
+
+    num_nodes: Count | None = option(
+        None, RESOURCES, "Number of nodes. Default: as many as --node names, or 1.",
+        flags=("-n", "--nodes", "-N"), metavar="N", examples=(3,))
+    node: Nodelist | None = option(
+        None, RESOURCES, "The nodes to use, as sinfo writes them.",
+        flags=("-w", "--nodelist"), sbatch="nodelist", metavar="HOSTS", examples=("gpu[01-03]",))
+    exclude: Nodelist | None = option(
+        None, RESOURCES, "Nodes to stay away from.", flags=("-x",), sbatch="exclude", metavar="HOSTS")
+    num_gpus: Annotated[int, Field(ge=0)] = option(0, RESOURCES, "GPUs on each node.", metavar="N", examples=(4,))
+    gpu_type: Line | None = option(None, RESOURCES, "Type of the GPUs, as the site calls it.", metavar="TYPE", examples=("a100",))
+    gpu_directive: Literal["gpus-per-node", "gres", "gpus-per-task", "none"] = option(
+        "gpus-per-node", RESOURCES, "How the site wants GPUs to be asked for (none: its GPU partition implies them).")
+    cpus_per_task: Count | None = option(
+        None, RESOURCES, "CPUs on each node.", flags=("-c",), sbatch="cpus-per-task", metavar="N", examples=(8,))
+    mem: Memory | None = option(
+        None, RESOURCES, "Memory on each node (0: all of it).", sbatch="mem", metavar="SIZE", examples=("64G",))
+    mem_per_cpu: Memory | None = option(None, RESOURCES, "Memory for each CPU, instead of --mem.", sbatch="mem-per-cpu", metavar="SIZE")
+    mem_per_gpu: Memory | None = option(None, RESOURCES, "Memory for each GPU, instead of --mem.", sbatch="mem-per-gpu", metavar="SIZE")
+    exclusive: bool = option(False, RESOURCES, "Take whole nodes. Not needed for Ray's sake: the script is safe on shared nodes.")
+    constraint: Line | None = option(
+        None, RESOURCES, "Features that the nodes must have.", flags=("-C",), sbatch="constraint", metavar="FEATURES")
+    switches: Annotated[Line, AfterValidator(values.switches)] | None = option(
+        None, RESOURCES, "At most so many switches between the nodes.", sbatch="switches", metavar="N[@TIME]")
+    licenses: Line | None = option(None, RESOURCES, "Licences to hold.", flags=("-L",), sbatch="licenses", metavar="NAMES")
+
+    partition: Line | None = option(None, JOB, "Partition. Default: the cluster's.", flags=("-p",), sbatch="partition", metavar="NAME")
+    account: Line | None = option(None, JOB, "Account to charge.", flags=("-A",), sbatch="account", metavar="NAME")
+    qos: Line | None = option(None, JOB, "Quality of service.", flags=("-q",), sbatch="qos", metavar="NAME")
+    time: Time | None = option(
+        None, JOB, "Time limit: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS.",
+        flags=("-t",), sbatch="time", metavar="TIME", examples=("1:30:00",))
+    reservation: Line | None = option(None, JOB, "Reservation to run in.", sbatch="reservation", metavar="NAME")
+    dependency: Annotated[Line, AfterValidator(values.dependency)] | None = option(
+        None, JOB, "Jobs to wait for.", flags=("-d",), sbatch="dependency", metavar="TYPE:ID", examples=("afterok:1234",))
+    begin: Line | None = option(None, JOB, "Not before this time.", flags=("-b",), sbatch="begin", metavar="TIME", examples=("now+1hour",))
+    deadline: Line | None = option(None, JOB, "Give up if it cannot end by this time.", sbatch="deadline", metavar="TIME")
+    nice: int | None = option(None, JOB, "Lower the priority by so much.", sbatch="nice", metavar="N")
+    comment: Line | None = option(None, JOB, "Comment in the job's record.", sbatch="comment", metavar="TEXT")
+    mail_user: Line | None = option(None, JOB, "Who gets mail about the job.", sbatch="mail-user", metavar="ADDRESS")
+    mail_type: Line | None = option(None, JOB, "When: BEGIN, END, FAIL, ...", sbatch="mail-type", metavar="TYPES")
+    signal: Annotated[Line, AfterValidator(values.signal)] | None = option(
+        None, JOB, "Signal before the time limit.", sbatch="signal", metavar="[B:]SIG[@S]", examples=("B:TERM@120",))
+    requeue: bool | None = option(None, JOB, "Let Slurm run the job again after a node failure or preemption.")
+    array: Annotated[Line, AfterValidator(values.array)] | None = option(
+        None, JOB, "Run as a job array, a Ray cluster of its own for each task.", flags=("-a",), sbatch="array", metavar="0-9%3")
+    chdir: Line | None = option(None, JOB, "Directory in which the job runs.", flags=("-D",), sbatch="chdir", metavar="DIR")
+
+    env: Variables = option({}, ENVIRONMENT, "A variable for the job; repeat it for more.", metavar="K=V", examples=("OMP_NUM_THREADS=4",))
+    modules: Lines = option((), ENVIRONMENT, "A module to load; repeat it for more.", flags=("--module",), metavar="NAME", examples=("cuda/12.4",))
+    conda_env: Line | None = option(None, ENVIRONMENT, "Conda environment to activate: its name or path.", metavar="ENV")
+    venv: Line | None = option(None, ENVIRONMENT, "Python virtual environment to activate: its directory.", metavar="DIR")
+    load_env: Codes = option(
+        (), ENVIRONMENT, "Shell code that sets up the environment, run before anything else; repeat it for more.",
+        metavar="CODE", examples=("module load cuda/12.4",))
+
+    start_timeout: Count = option(180, CLUSTER, "Seconds within which the nodes must have joined.", metavar="S")
+    min_nodes: Count | None = option(
+        None, CLUSTER, "Begin the command with so many nodes; the others may join later. Default: all.", metavar="K")
+    on_node_loss: Literal["fail", "continue"] = option(
+        "fail", CLUSTER, "What to do when a node is lost while the command runs.")
+    auth: Literal["token", "off"] = option(
+        "token", CLUSTER, "Keep the cluster to the job's owner by a random token (off: open to everyone in the network).")
+    object_store_memory: Bytes | None = option(
+        None, CLUSTER, "Ray's object store on each node. Default: 30 % of the job's memory there.", metavar="SIZE", examples=("8G",))
+    temp_dir: Annotated[Line, AfterValidator(values.temp_dir)] = option(
+        "/tmp", CLUSTER, "Node-local directory for Ray's files (%u: user, %j: job id).", metavar="DIR")
+    dashboard: bool = option(True, CLUSTER, "Start Ray's dashboard, on the head node's loopback address.")
+    keep_ray_logs: bool = option(False, CLUSTER, "Keep Ray's own logs after a good run too.")
+
+    ip_family: Literal["auto", "4", "6"] = option("auto", NETWORK, "Kind of addresses; auto prefers IPv4 when both exist.")
+    interface: Annotated[Line, AfterValidator(values.interface)] | None = option(
+        None, NETWORK, "Network interface on all nodes. Default: the one that the node's name resolves to.", metavar="NAME", examples=("ib0",))
+    port_range: Annotated[Line, AfterValidator(values.port_range)] | None = option(
+        None, NETWORK, "Use these ports only, for clusters with a firewall between nodes.", metavar="A-B", examples=("20000-20999",))
+
+    sbatch: Directives = option({}, HATCHES, "Add any directive of sbatch; repeat it for more.", metavar="KEY[=VALUE]", examples=("gres=nvme:1",))
+    no_sbatch: Dropped = option((), HATCHES, "Drop a directive that we would write.", metavar="KEY", examples=("mem",))
+    srun_arg: Lines = option((), HATCHES, "One more argument for the sruns that start Ray.", metavar="ARG")
+    ray_arg: Lines = option((), HATCHES, "One more argument for ray start on every node.", metavar="ARG")
+    ray_head_arg: Lines = option((), HATCHES, "One more argument for ray start on the head node.", metavar="ARG")
+    ray_worker_arg: Lines = option((), HATCHES, "One more argument for ray start on the workers.", metavar="ARG")
+
+    run_dir: Line = option(".", FILES, "Directory for the script, the log and the record.", metavar="DIR", examples=("runs",))
+    template: Line | None = option(None, FILES, "Your own template instead of ours.", metavar="FILE")
+    profile: Line | None = option(None, FILES, "The site's settings: profiles/NAME.yaml in your configuration.", metavar="NAME")
+    config: Line | None = option(
+        None, FILES, "Project file to read instead of the slurm-launch.yaml found upward.", metavar="FILE", layered=False)
+    # fmt: on
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "LaunchSpec":
+        for names in ALTERNATIVES:
+            given = [flag_name(name) for name in names if getattr(self, name) is not None]
+            if len(given) > 1:
+                raise BadValue(f"{' and '.join(given)} exclude one another", "give one of them")
+        if self.node is not None and self.num_nodes is not None:
+            hosts = values.count_hosts(self.node)
+            if hosts != self.num_nodes:
+                raise BadValue(
+                    f"--node names {hosts} hosts, but --num-nodes is {self.num_nodes}",
+                    "make them agree, or leave --num-nodes out",
+                )
+        if self.min_nodes is not None and self.min_nodes > self.nodes:
+            raise BadValue(
+                f"--min-nodes {self.min_nodes} is more than the {self.nodes} nodes of the job",
+                "give a smaller --min-nodes or a larger --num-nodes",
+            )
+        if self.gpu_type is not None and self.num_gpus == 0:
+            raise BadValue("--gpu-type without --num-gpus asks for no GPU", "add --num-gpus N")
+        return self
+
+    @property
+    def nodes(self) -> int:
+        """The number of nodes, whichever way it was given."""
+        if self.num_nodes is not None:
+            return self.num_nodes
+        return values.count_hosts(self.node) if self.node is not None else 1
+
+    def given(self) -> dict[str, Any]:
+        """The values that differ from the defaults, plain enough for JSON and YAML, by their YAML keys."""
+        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+
+
+def flag_name(field: str) -> str:
+    return "--" + field.replace("_", "-")
+
+
+def options() -> dict[str, Option]:
+    """Every field's option, in the order of declaration."""
+    found: dict[str, Option] = {}
+    for name, field in LaunchSpec.model_fields.items():
+        assert isinstance(field.json_schema_extra, Option), f"{name} is not declared with option()"
+        found[name] = field.json_schema_extra
+    return found
