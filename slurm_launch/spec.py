@@ -91,7 +91,7 @@ class LaunchSpec(BaseModel):
         None, RESOURCES, "The nodes to use, as sinfo writes them.",
         flags=("-w", "--nodelist"), sbatch="nodelist", metavar="HOSTS", examples=("gpu[01-03]",))
     exclude: Nodelist | None = option(
-        None, RESOURCES, "Nodes to stay away from.", flags=("-x",), sbatch="exclude", metavar="HOSTS")
+        None, RESOURCES, "Nodes to stay away from.", flags=("-x",), sbatch="exclude", metavar="HOSTS", examples=("gpu[04-05]",))
     num_gpus: Annotated[int, Field(ge=0)] = option(0, RESOURCES, "GPUs on each node.", metavar="N", examples=(4,))
     gpu_type: Line | None = option(None, RESOURCES, "Type of the GPUs, as the site calls it.", metavar="TYPE", examples=("a100",))
     gpu_directive: Literal["gpus-per-node", "gres", "gpus-per-task", "none"] = option(
@@ -100,48 +100,48 @@ class LaunchSpec(BaseModel):
         None, RESOURCES, "CPUs on each node.", flags=("-c",), sbatch="cpus-per-task", metavar="N", examples=(8,))
     mem: Memory | None = option(
         None, RESOURCES, "Memory on each node (0: all of it).", sbatch="mem", metavar="SIZE", examples=("64G",))
-    mem_per_cpu: Memory | None = option(None, RESOURCES, "Memory for each CPU, instead of --mem.", sbatch="mem-per-cpu", metavar="SIZE")
-    mem_per_gpu: Memory | None = option(None, RESOURCES, "Memory for each GPU, instead of --mem.", sbatch="mem-per-gpu", metavar="SIZE")
+    mem_per_cpu: Memory | None = option(None, RESOURCES, "Memory for each CPU, instead of --mem.", sbatch="mem-per-cpu", metavar="SIZE", examples=("4G",))
+    mem_per_gpu: Memory | None = option(None, RESOURCES, "Memory for each GPU, instead of --mem.", sbatch="mem-per-gpu", metavar="SIZE", examples=("32G",))
     exclusive: bool = option(False, RESOURCES, "Take whole nodes. Not needed for Ray's sake: the script is safe on shared nodes.")
     constraint: Line | None = option(
-        None, RESOURCES, "Features that the nodes must have.", flags=("-C",), sbatch="constraint", metavar="FEATURES")
+        None, RESOURCES, "Features that the nodes must have.", flags=("-C",), sbatch="constraint", metavar="FEATURES", examples=("a100",))
     switches: Annotated[Line, AfterValidator(values.switches)] | None = option(
-        None, RESOURCES, "At most so many switches between the nodes.", sbatch="switches", metavar="N[@TIME]")
-    licenses: Line | None = option(None, RESOURCES, "Licences to hold.", flags=("-L",), sbatch="licenses", metavar="NAMES")
+        None, RESOURCES, "At most so many switches between the nodes.", sbatch="switches", metavar="N[@TIME]", examples=("1@10:00",))
+    licenses: Line | None = option(None, RESOURCES, "Licences to hold.", flags=("-L",), sbatch="licenses", metavar="NAMES", examples=("matlab:1",))
 
-    partition: Line | None = option(None, JOB, "Partition. Default: the cluster's.", flags=("-p",), sbatch="partition", metavar="NAME")
-    account: Line | None = option(None, JOB, "Account to charge.", flags=("-A",), sbatch="account", metavar="NAME")
-    qos: Line | None = option(None, JOB, "Quality of service.", flags=("-q",), sbatch="qos", metavar="NAME")
+    partition: Line | None = option(None, JOB, "Partition. Default: the cluster's.", flags=("-p",), sbatch="partition", metavar="NAME", examples=("main",))
+    account: Line | None = option(None, JOB, "Account to charge.", flags=("-A",), sbatch="account", metavar="NAME", examples=("proj1",))
+    qos: Line | None = option(None, JOB, "Quality of service.", flags=("-q",), sbatch="qos", metavar="NAME", examples=("normal",))
     time: Time | None = option(
         None, JOB, "Time limit: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS.",
         flags=("-t",), sbatch="time", metavar="TIME", examples=("1:30:00",))
-    reservation: Line | None = option(None, JOB, "Reservation to run in.", sbatch="reservation", metavar="NAME")
+    reservation: Line | None = option(None, JOB, "Reservation to run in.", sbatch="reservation", metavar="NAME", examples=("course",))
     dependency: Annotated[Line, AfterValidator(values.dependency)] | None = option(
         None, JOB, "Jobs to wait for.", flags=("-d",), sbatch="dependency", metavar="TYPE:ID", examples=("afterok:1234",))
     begin: Line | None = option(None, JOB, "Not before this time.", flags=("-b",), sbatch="begin", metavar="TIME", examples=("now+1hour",))
-    deadline: Line | None = option(None, JOB, "Give up if it cannot end by this time.", sbatch="deadline", metavar="TIME")
-    nice: int | None = option(None, JOB, "Lower the priority by so much.", sbatch="nice", metavar="N")
-    comment: Line | None = option(None, JOB, "Comment in the job's record.", sbatch="comment", metavar="TEXT")
-    mail_user: Line | None = option(None, JOB, "Who gets mail about the job.", sbatch="mail-user", metavar="ADDRESS")
-    mail_type: Line | None = option(None, JOB, "When: BEGIN, END, FAIL, ...", sbatch="mail-type", metavar="TYPES")
+    deadline: Line | None = option(None, JOB, "Give up if it cannot end by this time.", sbatch="deadline", metavar="TIME", examples=("2030-12-31T18:00",))
+    nice: int | None = option(None, JOB, "Lower the priority by so much.", sbatch="nice", metavar="N", examples=(100,))
+    comment: Line | None = option(None, JOB, "Comment in the job's record.", sbatch="comment", metavar="TEXT", examples=("first try",))
+    mail_user: Line | None = option(None, JOB, "Who gets mail about the job.", sbatch="mail-user", metavar="ADDRESS", examples=("me@example.org",))
+    mail_type: Line | None = option(None, JOB, "When: BEGIN, END, FAIL, ...", sbatch="mail-type", metavar="TYPES", examples=("END,FAIL",))
     signal: Annotated[Line, AfterValidator(values.signal)] | None = option(
         None, JOB, "Signal before the time limit.", sbatch="signal", metavar="[B:]SIG[@S]", examples=("B:TERM@120",))
-    requeue: bool | None = option(None, JOB, "Let Slurm run the job again after a node failure or preemption.")
+    requeue: bool | None = option(None, JOB, "Let Slurm run the job again after a node failure or preemption.", examples=(True,))
     array: Annotated[Line, AfterValidator(values.array)] | None = option(
-        None, JOB, "Run as a job array, a Ray cluster of its own for each task.", flags=("-a",), sbatch="array", metavar="0-9%3")
-    chdir: Line | None = option(None, JOB, "Directory in which the job runs.", flags=("-D",), sbatch="chdir", metavar="DIR")
+        None, JOB, "Run as a job array, a Ray cluster of its own for each task.", flags=("-a",), sbatch="array", metavar="0-9%3", examples=("0-9%3",))
+    chdir: Line | None = option(None, JOB, "Directory in which the job runs.", flags=("-D",), sbatch="chdir", metavar="DIR", examples=("/scratch/me",))
 
     env: Variables = option({}, ENVIRONMENT, "A variable for the job; repeat it for more.", metavar="K=V", examples=("OMP_NUM_THREADS=4",))
     modules: Lines = option((), ENVIRONMENT, "A module to load; repeat it for more.", flags=("--module",), metavar="NAME", examples=("cuda/12.4",))
-    conda_env: Line | None = option(None, ENVIRONMENT, "Conda environment to activate: its name or path.", metavar="ENV")
-    venv: Line | None = option(None, ENVIRONMENT, "Python virtual environment to activate: its directory.", metavar="DIR")
+    conda_env: Line | None = option(None, ENVIRONMENT, "Conda environment to activate: its name or path.", metavar="ENV", examples=("ray",))
+    venv: Line | None = option(None, ENVIRONMENT, "Python virtual environment to activate: its directory.", metavar="DIR", examples=("/home/me/venv",))
     load_env: Codes = option(
         (), ENVIRONMENT, "Shell code that sets up the environment, run before anything else; repeat it for more.",
         metavar="CODE", examples=("module load cuda/12.4",))
 
     start_timeout: Count = option(180, CLUSTER, "Seconds within which the nodes must have joined.", metavar="S")
     min_nodes: Count | None = option(
-        None, CLUSTER, "Begin the command with so many nodes; the others may join later. Default: all.", metavar="K")
+        None, CLUSTER, "Begin the command with so many nodes; the others may join later. Default: all.", metavar="K", examples=(2,))
     on_node_loss: Literal["fail", "continue"] = option(
         "fail", CLUSTER, "What to do when a node is lost while the command runs.")
     auth: Literal["token", "off"] = option(
@@ -161,16 +161,16 @@ class LaunchSpec(BaseModel):
 
     sbatch: Directives = option({}, HATCHES, "Add any directive of sbatch; repeat it for more.", metavar="KEY[=VALUE]", examples=("gres=nvme:1",))
     no_sbatch: Dropped = option((), HATCHES, "Drop a directive that we would write.", metavar="KEY", examples=("mem",))
-    srun_arg: Lines = option((), HATCHES, "One more argument for the sruns that start Ray.", metavar="ARG")
-    ray_arg: Lines = option((), HATCHES, "One more argument for ray start on every node.", metavar="ARG")
-    ray_head_arg: Lines = option((), HATCHES, "One more argument for ray start on the head node.", metavar="ARG")
-    ray_worker_arg: Lines = option((), HATCHES, "One more argument for ray start on the workers.", metavar="ARG")
+    srun_arg: Lines = option((), HATCHES, "One more argument for the sruns that start Ray.", metavar="ARG", examples=("--mpi=none",))
+    ray_arg: Lines = option((), HATCHES, "One more argument for ray start on every node.", metavar="ARG", examples=("--disable-usage-stats",))
+    ray_head_arg: Lines = option((), HATCHES, "One more argument for ray start on the head node.", metavar="ARG", examples=("--num-cpus=0",))
+    ray_worker_arg: Lines = option((), HATCHES, "One more argument for ray start on the workers.", metavar="ARG", examples=("--labels=role=worker",))
 
     run_dir: Line = option(".", FILES, "Directory for the script, the log and the record.", metavar="DIR", examples=("runs",))
-    template: Line | None = option(None, FILES, "Your own template instead of ours.", metavar="FILE")
-    profile: Line | None = option(None, FILES, "The site's settings: profiles/NAME.yaml in your configuration.", metavar="NAME")
+    template: Line | None = option(None, FILES, "Your own template instead of ours.", metavar="FILE", examples=("job.sh.j2",))
+    profile: Line | None = option(None, FILES, "The site's settings: profiles/NAME.yaml in your configuration.", metavar="NAME", examples=("juwels",))
     config: Line | None = option(
-        None, FILES, "Project file to read instead of the slurm-launch.yaml found upward.", metavar="FILE", layered=False)
+        None, FILES, "Project file to read instead of the slurm-launch.yaml found upward.", metavar="FILE", layered=False, examples=("other.yaml",))
     # fmt: on
 
     @model_validator(mode="after")

@@ -8,6 +8,7 @@ on the machine is changed; what the cluster writes goes to memory and to one fol
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import re
 import shlex
@@ -16,33 +17,17 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from . import rootfs
+from . import config, rootfs
+from .config import LOGIN, USERS, NodeOptions, Settings
+from .procs import kill, namespace, plumbing, scan
 
-HERE = Path(__file__).parent
-LOGIN = "login"  # the host that runs slurmctld and where users type sbatch
-USERS = {"alice": 7001, "bob": 7002}
-MAX_FLAT = 24  # with more nodes the network is routed, see init.sh
 STATE_PREFIX = "slurm-testbed-"
-ENDED = {
-    "BOOT_FAIL",
-    "CANCELLED",
-    "COMPLETED",
-    "DEADLINE",
-    "FAILED",
-    "NODE_FAIL",
-    "OUT_OF_MEMORY",
-    "PREEMPTED",
-    "TIMEOUT",
-}
-PLUMBING = re.compile(
-    r"(\S*/)?(slurmd|slurmctld|: slurmscriptd|slurmdbd|munged|mariadbd|unshare|setsid)(:| |$)"
-    r"|bash (/testbed/node\.sh|\S+/init\.sh|-c \. /testbed/lib\.sh)"
-)
+FAILED = {"BOOT_FAIL", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"}
+ENDED = FAILED | {"CANCELLED", "COMPLETED"}
 TOOLS = ("slurmctld", "slurmd", "munged", "ip", "unshare", "nsenter", "setpriv", "pivot_root")
 
 
@@ -50,20 +35,6 @@ class TestbedError(RuntimeError):
     """The cluster did not do what it must; the text has the end of the logs."""
 
     __test__ = False  # pytest must not collect it
-
-
-@dataclass(frozen=True)
-class NodeOptions:
-    """Where one node differs from the others; None means as given for the whole cluster."""
-
-    tmp_size: str | None = None  # of /tmp, as tmpfs takes it: 1m, 2g
-    hosts_extra: Sequence[str] = ()  # lines before all others in this node's /etc/hosts
-    docker0: bool = False  # an interface docker0 with 172.17.0.1/16, the same address on each node that has one
-    eth1: bool = False  # a second network, 10.88.0.x and fd88::x
-    features: str | None = None
-    cpus: int | None = None
-    memory_mb: int | None = None
-    gpus: int | None = None
 
 
 class Process(NamedTuple):
@@ -125,20 +96,29 @@ class Cluster:
         slurm_conf_extra: Sequence[str] = (),
     ) -> None:
         """binds are paths of the machine to have at the same place on all nodes, read-only. suite is a Debian release
-        for another Slurm version, or "host". A line of slurm_conf_extra replaces ours with the same key."""
+        for another Slurm version, or "host". A line of slurm_conf_extra replaces ours with the same key.
+
+        slurmd_timeout is not all that Slurm waits before it gives a node up: with 15 a job ends as NODE_FAIL 30 to 34 s
+        after a slurmd or a link has gone, with 10 and MessageTimeout=4 after 16 to 18 s."""
         if families not in ("4", "6", "46"):
             raise ValueError(f'families must be "4", "6" or "46", not {families!r}')
         self.nodes = [f"n{i}" for i in range(1, nodes + 1)]
-        self.families = families
-        self.suite = suite
-        self.accounting = accounting
-        self.options = {node: NodeOptions() for node in self.nodes} | dict(node_options or {})
-        if unknown := set(self.options) - set(self.nodes):
+        options = {node: NodeOptions() for node in self.nodes} | dict(node_options or {})
+        if unknown := set(options) - set(self.nodes):
             raise ValueError(f"no such node: {', '.join(sorted(unknown))}")
-        self._cpus, self._memory_mb, self._gpus, self._tmp_size = cpus, memory_mb, gpus, tmp_size
-        self._binds = [os.path.abspath(path) for path in binds]
-        self._slurmd_timeout = slurmd_timeout
-        self._slurm_conf_extra = slurm_conf_extra
+        self.suite = suite
+        self.settings = Settings(
+            options=options,
+            families=families,
+            cpus=cpus,
+            memory_mb=memory_mb,
+            gpus=gpus,
+            tmp_size=tmp_size,
+            accounting=accounting,
+            binds=[os.path.abspath(path) for path in binds],
+            slurmd_timeout=slurmd_timeout,
+            slurm_conf_extra=slurm_conf_extra,
+        )
         self._state: Path | None = None
         self._lock = -1
         self._init: subprocess.Popen[bytes] | None = None
@@ -162,15 +142,15 @@ class Cluster:
         return self._state
 
     def start(self) -> None:
-        if reason := unavailable_reason(self.accounting):
+        if reason := unavailable_reason(self.settings.accounting):
             raise TestbedError(reason)
         root = rootfs.root_folder(self.suite)
-        if self.accounting and root != Path("/"):
+        if self.settings.accounting and root != Path("/"):
             raise TestbedError("accounting works with the machine's own Slurm only")
         _remove_stale()
         self._state, self._lock = _new_state()
         try:
-            self._write_files(root)
+            config.write_files(self.settings, root, self._state)
             self._launch()
         except BaseException:
             self.stop()
@@ -179,13 +159,14 @@ class Cluster:
     def stop(self) -> None:
         """Ends every process of the cluster and removes its folder."""
         if self._init is not None:
-            assert self._init.stdin is not None
-            self._init.stdin.close()  # init.sh ends at this, and the kernel ends the rest
-            try:
-                self._init.wait(10)
-            except subprocess.TimeoutExpired:
-                self._init.kill()
+            # unshare ends when init.sh has, and that ends when the kernel has ended all of its descendants.
+            if self._init.poll() is None:
+                inside = [pid for pid, seen in scan().items() if seen.parent == self._init.pid]
+                for pid in inside or [self._init.pid]:
+                    kill(pid, signal.SIGKILL)
                 self._init.wait()
+            assert self._init.stdin is not None
+            self._init.stdin.close()
             self._init = None
         if self._state is not None:
             shutil.rmtree(self._state, ignore_errors=True)
@@ -207,10 +188,10 @@ class Cluster:
                 start_new_session=True,  # Ctrl-C is for Python, which then stops the cluster
             )
         self._until(60, "the daemons", (self.state / "started").exists)
-        (self._pids[LOGIN],) = (p for p, seen in _scan().items() if seen.parent == self._init.pid)
+        (self._pids[LOGIN],) = (p for p, seen in scan().items() if seen.parent == self._init.pid)
         (self.state / f"pids/{LOGIN}").write_text(str(self._pids[LOGIN]))
         self._until(30 + len(self.nodes) / 2, "the nodes", lambda: not self._not_idle())
-        for pid, seen in (found := _scan()).items():
+        for pid, seen in (found := scan()).items():
             wrapper = found.get(seen.parent)  # the `unshare` between init.sh and node.sh
             if wrapper and wrapper.parent == self._pids[LOGIN] and seen.args[:2] == ["bash", "/testbed/node.sh"]:
                 self._pids[seen.args[2]] = pid
@@ -225,7 +206,7 @@ class Cluster:
             ended = sorted(path.name for path in (self.state / "ended").iterdir())
             dead = self._init is None or self._init.poll() is not None
             if ended or dead or time.monotonic() > deadline:
-                why = f"ended: {', '.join(ended)}" if ended else "init.sh has ended" if dead else f"{seconds:.0f} s over"
+                why = f"ended: {' '.join(ended)}" if ended else "init.sh ended" if dead else f"waited {seconds:.0f} s"
                 raise TestbedError(f"{what} did not come up ({why})\n{self.log_tail(ended)}")
             time.sleep(0.03)
 
@@ -233,113 +214,17 @@ class Cluster:
         """The end of the logs of the daemons with these names, or of all."""
         text = []
         for path in sorted((self.state / "log").iterdir()):
+            if path.suffix == ".out" and path.with_suffix(".log").exists():
+                continue  # it says the same
             if path.stat().st_size and (not names or path.name.startswith(("init", *names))):
                 text += [f"--- {path.name}", *path.read_text(errors="replace").splitlines()[-lines:]]
         return "\n".join(text)
 
-    # Configuration
-
     def address(self, node: str, family: int | str = 4) -> str:
-        """10.77.0.11 or fd77::11 for n1; ends in 1 for the login node."""
-        if str(family) not in self.families:
+        """Of that node or of "login", by which it is in all hosts files."""
+        if str(family) not in self.settings.families:
             raise ValueError(f"this cluster has no IPv{family} addresses")
-        return _address("10.77", "fd77", node)[str(family)]
-
-    def _write_files(self, root: Path) -> None:
-        state = self.state
-        for folder in ("mem", "log", "ended", "pids", "nodes", "hosts"):
-            (state / folder).mkdir()
-        for script in ("init.sh", "node.sh", "lib.sh", "link.sh", "enter"):
-            shutil.copy(HERE / script, state / script)
-        options = self.options.values()
-        max_gpus = max([self._gpus] + [o.gpus or 0 for o in options])
-        variables = {
-            "LOWER": str(root),
-            "FAMILIES": self.families,
-            "ROUTED": str(int(len(self.nodes) > MAX_FLAT)),
-            "ACCOUNTING": str(int(self.accounting)),
-            "MAX_GPUS": str(max_gpus),
-            "LOGIN_TMP_SIZE": self._tmp_size,
-        }
-        lists = {"NODES": self.nodes, "BINDS": self._binds, "USERS": [f"{u}:{uid}" for u, uid in USERS.items()]}
-        text = "".join(f"{name}={shlex.quote(value)}\n" for name, value in variables.items())
-        text += "".join(f"{name}=({shlex.join(values)})\n" for name, values in lists.items())
-        (state / "cluster.env").write_text(text)
-        hosts = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
-        hosts += [f"{self.address(host, family)} {host}" for host in [LOGIN, *self.nodes] for family in self.families]
-        (state / "hosts" / LOGIN).write_text("\n".join(hosts) + "\n")
-        for node, option in self.options.items():
-            (state / "hosts" / node).write_text("\n".join([*option.hosts_extra, *hosts]) + "\n")
-            first, second = _address("10.77", "fd77", node), _address("10.88", "fd88", node)
-            (state / "nodes" / node).write_text(
-                f"ADDRESS4={first['4']} ADDRESS6={first['6']} SECOND4={second['4']} SECOND6={second['6']}\n"
-                f"TMP_SIZE={option.tmp_size or self._tmp_size} DOCKER0={option.docker0:d} ETH1={option.eth1:d}\n"
-            )
-        # Slurm before 23.02 cannot do without control groups, but uses none with the plugins of our slurm.conf.
-        plugin = "disabled" if rootfs.slurm_version(root) >= (23, 2) else "cgroup/v1"
-        (state / "cgroup.conf").write_text(f"CgroupPlugin={plugin}\nConstrainCores=no\n")
-        (state / "gres.conf").write_text("AutoDetect=off\n" + "\n".join(self._gres_lines()) + "\n")
-        (state / "slurm.conf").write_text("\n".join(self._slurm_conf()) + "\n")
-        if self.accounting:
-            lines = ["DbdHost=login", "SlurmUser=root", "StorageType=accounting_storage/mysql", "StorageUser=root"]
-            lines += ["LogFile=/testbed/log/slurmdbd.log", "PidFile=/run/slurmdbd.pid"]
-            (state / "slurmdbd.conf").write_text("\n".join(lines) + "\n")
-
-    def _gres_lines(self) -> Iterator[str]:
-        for node, option in self.options.items():
-            if gpus := self._gpus if option.gpus is None else option.gpus:
-                yield f"NodeName={node} Name=gpu File=/etc/slurm/gpu[0-{gpus - 1}]"
-
-    def _slurm_conf(self) -> list[str]:
-        lines = [
-            "ClusterName=testbed",
-            f"SlurmctldHost={LOGIN}",
-            "SlurmUser=root",
-            "AuthType=auth/munge",
-            "StateSaveLocation=/var/spool/slurmctld",
-            "SlurmdSpoolDir=/var/spool/slurmd/%n",
-            "SlurmctldPidFile=/run/slurmctld.pid",
-            "SlurmdPidFile=/run/slurmd.%n.pid",
-            "SlurmctldLogFile=/testbed/log/slurmctld.log",
-            "SlurmdLogFile=/testbed/log/slurmd.%n.log",
-            "MailProg=/bin/true",
-            "MpiDefault=none",
-            "SwitchType=switch/none",
-            "ProctrackType=proctrack/linuxproc",
-            "TaskPlugin=task/none",
-            "SelectType=select/cons_tres",
-            "SelectTypeParameters=CR_Core_Memory",
-            "SlurmdParameters=config_overrides",  # a node may claim more than the machine has
-            "GresTypes=gpu",
-            # The default intervals make some jobs wait for 30 s.
-            "SchedulerParameters=sched_interval=1,sched_min_interval=100000,bf_interval=1,batch_sched_delay=0",
-            "KillWait=5",
-            f"SlurmdTimeout={self._slurmd_timeout}",
-            "InactiveLimit=0",
-            "OverTimeLimit=0",
-            "ReturnToService=2",
-            "JobRequeue=1",
-            # Without it a job that asks for no memory gets all of it, and no other job fits on its nodes.
-            f"DefMemPerCPU={self._memory_mb // self._cpus}",
-            "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP",
-            "PartitionName=short Nodes=ALL MaxTime=1 State=UP",
-        ]
-        if "4" not in self.families:
-            lines.append("CommunicationParameters=EnableIPv6,DisableIPv4")
-        if self.accounting:
-            lines += ["AccountingStorageType=accounting_storage/slurmdbd", f"AccountingStorageHost={LOGIN}"]
-        for node, option in self.options.items():
-            cpus = option.cpus or self._cpus
-            gpus = self._gpus if option.gpus is None else option.gpus
-            features = ("fast" if node == "n1" else "") if option.features is None else option.features
-            lines.append(
-                f"NodeName={node} CPUs={cpus} Sockets=1 CoresPerSocket={cpus} ThreadsPerCore=1 State=UNKNOWN"
-                f" RealMemory={option.memory_mb or self._memory_mb}"
-                + (f" Gres=gpu:{gpus}" if gpus else "")
-                + (f" Feature={features}" if features else "")
-            )
-        own = {_conf_key(line) for line in self._slurm_conf_extra}
-        return [line for line in lines if _conf_key(line) not in own] + list(self._slurm_conf_extra)
+        return config.address(node, family)
 
     # Commands and files
 
@@ -416,7 +301,8 @@ class Cluster:
     def squeue(self) -> list[dict[str, str]]:
         """The jobs in the queue: id, user, state, reason, nodes, name."""
         lines = self.run(["squeue", "-h", "-o", "%i|%u|%T|%r|%N|%j"], user="root", check=True).stdout.splitlines()
-        return [dict(zip(("id", "user", "state", "reason", "nodes", "name"), line.split("|", 5))) for line in lines]
+        names = ("id", "user", "state", "reason", "nodes", "name")
+        return [dict(zip(names, line.split("|", 5), strict=True)) for line in lines]
 
     def jobs(self, job_id: int | str) -> list[dict[str, str]]:
         """The fields of `scontrol show job`: one entry, or one per task of an array or component of a het job."""
@@ -440,20 +326,30 @@ class Cluster:
 
     # Processes and faults
 
-    def _inside(self, node: str) -> dict[int, _Seen]:
-        """The processes in the node's PID namespace."""
-        namespace = _namespace(self._pids[node])
-        return {pid: seen for pid, seen in _scan().items() if _namespace(pid) == namespace}
-
     def processes(self, node: str, user: str | None = None) -> list[Process]:
         """What runs on that node (or "login") besides its own daemons; finished and unreaped ones do not count."""
+        return [process for process in self._processes()[node] if user in (None, process.user)]
+
+    def leftovers(self, seconds: float = 2) -> list[Process]:
+        """What still runs on the nodes after so long; a slurmstepd outlives its job by some milliseconds."""
+        deadline = time.monotonic() + seconds
+        while True:
+            found = self._processes()
+            left = [process for node in self.nodes for process in found[node]]
+            if not left or time.monotonic() > deadline:
+                return left
+            time.sleep(0.05)
+
+    def _processes(self) -> dict[str, list[Process]]:
+        found: dict[str, list[Process]] = {node: [] for node in self._pids}
         names = {uid: name for name, uid in USERS.items()} | {0: "root"}
-        found = [
-            Process(seen.pids[-1], names.get(seen.uid, str(seen.uid)), " ".join(seen.args), pid)
-            for pid, seen in self._inside(node).items()
-            if not _plumbing(seen)
-        ]
-        return [process for process in found if user in (None, process.user)]
+        nodes = {namespace(pid): node for node, pid in self._pids.items()}
+        for pid, seen in scan().items():
+            node = nodes.get(namespace(pid))
+            if node and not plumbing(seen):
+                user = names.get(seen.uid, str(seen.uid))
+                found[node].append(Process(seen.pids[-1], user, seen.command, pid))
+        return found
 
     def signal(self, node: str, target: int | str, sig: int = signal.SIGTERM) -> list[Process]:
         """To the process with this pid on that node, or to all whose command line matches; returns those."""
@@ -463,20 +359,18 @@ class Cluster:
         else:
             chosen = [process for process in found if re.search(target, process.args)]
         for process in chosen:
-            _kill(process.host_pid, sig)
+            kill(process.host_pid, sig)
         return chosen
 
-    def _slurmds(self, node: str) -> list[int]:
-        found = self._inside(node).items()
-        return [pid for pid, seen in found if seen.uid == 0 and seen.args[0].rpartition("/")[2] in ("slurmd", "slurmd:")]
+    def _slurmds(self) -> dict[str, int]:
+        """The pid of slurmd on the nodes where it runs."""
+        nodes = {namespace(pid): node for node, pid in self._pids.items()}
+        found = {namespace(pid): pid for pid, seen in scan().items() if re.match(r"(\S*/)?slurmd( |$)", seen.command)}
+        return {nodes[space]: pid for space, pid in found.items() if space in nodes}
 
     def kill_slurmd(self, node: str) -> None:
         """SIGKILL: what the jobs run on the node goes on, as after a crash of slurmd on a real one."""
-        for pid in self._slurmds(node):
-            _kill(pid, signal.SIGKILL)
-        deadline = time.monotonic() + 5
-        while self._slurmds(node) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        kill(self._slurmds()[node], signal.SIGKILL)
 
     def start_slurmd(self, node: str) -> None:
         script = f". /testbed/lib.sh; start_daemon slurmd.{node} slurmd -D"
@@ -500,29 +394,37 @@ class Cluster:
         """Back to an idle cluster, for the next test: faults repaired, jobs and their processes and files gone.
 
         /home stays as it is."""
+        deadline = time.monotonic() + timeout
         for node in sorted(self._links_down):
             self.link_up(node)
-        for node in self.nodes:
-            if not self._slurmds(node):
-                self.start_slurmd(node)
-        deadline = time.monotonic() + timeout
-        if jobs := {job["id"] for job in self.squeue()}:
-            self.run(["scancel", *sorted(jobs)], user="root")
-        for node in [LOGIN, *self.nodes]:
-            for process in self.processes(node):
-                if process.user in USERS:
-                    _kill(process.host_pid, signal.SIGKILL)
-        while (states := self._not_idle()) or (jobs := {job["id"] for job in self.squeue()}):
+        for node in set(self.nodes) - set(self._slurmds()):
+            self.start_slurmd(node)
+        while True:
+            jobs = sorted({job["id"] for job in self.squeue()})
+            states = self._not_idle()
+            # Of the users; and, once no job is in the queue, the slurmstepds of lost jobs, which nobody ends.
+            left = [
+                process
+                for process in itertools.chain(*self._processes().values())
+                if process.user in USERS or (not (jobs or states) and process.args.startswith("slurmstepd"))
+            ]
+            if not (jobs or states or left):
+                break
             if time.monotonic() > deadline:
-                raise TestbedError(f"not idle after {timeout:.0f} s: nodes {states}, jobs {jobs}\n{self.log_tail()}")
+                raise TestbedError(
+                    f"not idle after {timeout:.0f} s: jobs {jobs}, nodes {states}, processes {left}\n{self.log_tail()}"
+                )
+            if jobs:
+                self.run(["scancel", *jobs], user="root")
+            for process in left:
+                kill(process.host_pid, signal.SIGKILL)
             lost = [node for node, state in states.items() if state.startswith(("down", "drain", "drng", "fail"))]
             if lost:
                 self.run(["scontrol", "update", f"nodename={','.join(lost)}", "state=resume"], user="root")
             time.sleep(0.1)
-        owned = ["(", "-user", "alice", "-o", "-user", "bob", ")"]
-        clean = ["find", "/tmp", "/var/tmp", "/dev/shm", "-xdev", "-mindepth", "1", *owned, "-delete"]
-        for node in [LOGIN, *self.nodes]:
-            self.run(clean, user="root", node=node)
+        for folder in ("/tmp", "/var/tmp", "/dev/shm"):
+            for node in self._pids:
+                _remove_owned(self.node_path(node, folder))
 
 
 # The state folder: a lock on the folder itself tells whether its cluster is alive.
@@ -554,64 +456,16 @@ def _remove_stale() -> None:
             os.close(lock)
 
 
-# Processes, as the test process sees them in /proc
-
-
-class _Seen(NamedTuple):
-    parent: int
-    uid: int
-    pids: list[int]  # in each PID namespace, from ours to its own
-    args: list[str]
-
-
-def _scan() -> dict[int, _Seen]:
-    found = {}
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
-        try:
-            status = Path("/proc", entry, "status").read_text()
-            args = Path("/proc", entry, "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
-        except OSError:  # it has gone
-            continue
-        fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-        if not fields["State"].startswith(("Z", "X")):
-            pids = [int(pid) for pid in fields["NSpid"].split()]
-            found[int(entry)] = _Seen(int(fields["PPid"]), int(fields["Uid"].split()[0]), pids, [a for a in args if a])
-    return found
-
-
-def _namespace(pid: int) -> str:
-    try:
-        return os.readlink(f"/proc/{pid}/ns/pid")
-    except OSError:  # it has gone
-        return ""
-
-
-def _plumbing(seen: _Seen) -> bool:
-    """The daemons of the testbed itself, which run whether there are jobs or not."""
-    return seen.uid not in USERS.values() and (seen.pids[-1] == 1 or bool(PLUMBING.match(" ".join(seen.args))))
-
-
-def _kill(pid: int, sig: int) -> None:
-    try:
-        os.kill(pid, sig)
-    except ProcessLookupError:
-        pass
-
-
-def _address(prefix4: str, prefix6: str, host: str) -> dict[str, str]:
-    number = 1 if host == LOGIN else int(host[1:]) + 10
-    return {"4": f"{prefix4}.{number // 256}.{number % 256}", "6": f"{prefix6}::{number}"}
-
-
-def _conf_key(line: str) -> str:
-    """What a line of slurm.conf sets; nodes and partitions are told apart by their names."""
-    key, _, value = line.partition("=")
-    return (line.split()[0] if key.lower() in ("nodename", "partitionname") else key.strip()).lower()
+def _remove_owned(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.lstat().st_uid in USERS.values():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
 
 def _fields(line: str) -> dict[str, str]:
     """Of one line of `scontrol show -o`; a value may have spaces, so each goes to the next ` Name=`."""
     parts = re.split(r"(?:^|\s)([A-Z][A-Za-z_/:]*)=", line)
-    return dict(zip(parts[1::2], (value.strip() for value in parts[2::2])))
+    return dict(zip(parts[1::2], (value.strip() for value in parts[2::2]), strict=True))

@@ -2,8 +2,9 @@
 # init.sh STATE: process 1 of a cluster (and its login node), already in its own mount, UTS, IPC, network and PID
 # namespaces. Everything else is a descendant, so the kernel ends all of it, with all mounts and networks, when this
 # process ends; and it ends when its standard input does, that is when the Python process has gone, however it went.
-set -euo pipefail
-trap 'echo "init.sh line $LINENO failed: $BASH_COMMAND" >&2' ERR
+# shellcheck disable=SC1090,SC1091
+set -eEuo pipefail
+trap 'echo "init.sh failed: $BASH_COMMAND" >&2' ERR
 state=$1
 . "$state/cluster.env"
 . "$state/lib.sh"

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Functions that the cluster's own init.sh and each node's node.sh share. Sourced, never run.
 # BINDS (array), FAMILIES, ROUTED come from cluster.env.
 
@@ -50,12 +51,12 @@ add_addresses() {
 
 # start_daemon NAME COMMAND...: in the background; the file ended/NAME appears when it has ended.
 start_daemon() {
-    local name=$1
+    local name=$1 code=0
     shift
     rm -f "/testbed/ended/$name"
     (
-        setsid --wait "$@" </dev/null >>"/testbed/log/$name.out" 2>&1
-        echo "$?" >"/testbed/ended/$name"
+        setsid --wait "$@" </dev/null >>"/testbed/log/$name.out" 2>&1 || code=$?
+        echo "$code" >"/testbed/ended/$name"
     ) &
 }
 

@@ -1,5 +1,6 @@
 #!/bin/bash
 # link.sh NODE: connects the cluster's end of a node's cable. Run in the login node's network namespace.
+# shellcheck disable=SC1090,SC1091
 set -euo pipefail
 . /testbed/cluster.env
 . "/testbed/nodes/$1"

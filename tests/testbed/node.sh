@@ -1,8 +1,10 @@
 #!/bin/bash
 # node.sh NODE: process 1 of a node, in its own namespaces. It stays bash and not slurmd, because it must reap orphans.
-set -euo pipefail
-trap 'echo "node.sh line $LINENO failed: $BASH_COMMAND" >&2; echo 1 >"/testbed/ended/$node"' ERR
+# shellcheck disable=SC1090,SC1091
+set -eEuo pipefail
 node=$1
+trap 'echo "node.sh failed: $BASH_COMMAND" >&2' ERR
+trap 'echo 1 >"/testbed/ended/$node"' EXIT
 . /testbed/cluster.env
 . "/testbed/nodes/$node"
 . /testbed/lib.sh

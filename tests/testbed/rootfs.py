@@ -51,6 +51,7 @@ def _mirror() -> str:
 def _debootstrap(suite: str, folder: Path) -> None:
     # Built aside and renamed, so that a build that was cut off is never taken for a good one.
     build = Path(tempfile.mkdtemp(prefix=f"{suite}-", dir=folder.parent))
+    build.chmod(0o755)  # packages run commands as users of their own in there
     log = build.with_suffix(".log")
     # Own namespaces: whatever a package starts while it is installed ends with debootstrap, and no mount stays.
     argv = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -59,10 +60,10 @@ def _debootstrap(suite: str, folder: Path) -> None:
         with log.open("w") as out:
             code = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT).returncode
         if code:
-            raise RuntimeError(f"debootstrap {suite} failed ({code}):\n" + "".join(log.open().readlines()[-20:]))
+            tail = "\n".join(log.read_text().splitlines()[-20:])
+            raise RuntimeError(f"debootstrap {suite} failed ({code}):\n{tail}")
         (build / "usr/sbin/policy-rc.d").write_text("#!/bin/sh\nexit 101\n")  # apt in there starts no daemon, ever
         (build / "usr/sbin/policy-rc.d").chmod(0o755)
-        build.chmod(0o755)
         try:
             build.rename(folder)
         except OSError:

@@ -1,0 +1,112 @@
+"""The root command: a table of verbs, each imported when it is called; a bare call is `submit`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+from slurm_launch.cli import Interrupted, ReaderGone
+from slurm_launch.cli.output import markup
+
+# verb: the module with its `app`, and what `slurm-launch --help` says of it
+VERBS = {
+    "submit": ("slurm_launch.cli.submit", "Write the script and submit it; a bare call does this too."),
+    "render": ("slurm_launch.cli.render", "Print the script; needs no Slurm."),
+    "check": ("slurm_launch.cli.check", "Try the script without queueing it: bash -n, shellcheck, sbatch --test-only."),
+    "config": ("slurm_launch.cli.config", "Show, locate and begin the configuration."),
+}
+DEFAULT_VERB = "submit"
+ROOT_OPTIONS = ("--version", "--help", "-h", "--install-completion", "--show-completion")
+
+
+class LazyGroup(TyperGroup):
+    """A group that knows its verbs by name and help, and loads the one that is called."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = {name: TyperCommand(name, help=help) for name, (_, help) in VERBS.items()}
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:  # resilient: shell completion
+            args = ["--help"]
+        if args and _is_submit(args[0]):
+            args = [DEFAULT_VERB, *args]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, found, rest = super().resolve_command(ctx, args)
+        return name, found and _load(str(name)), rest
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Verbs and our own options; and, for a bare call, the options of submit."""
+        found = super().shell_complete(ctx, incomplete)
+        if incomplete.startswith("-"):
+            submit = _load(DEFAULT_VERB)
+            with submit.make_context(DEFAULT_VERB, [], parent=ctx, resilient_parsing=True) as inner:
+                known = {item.value for item in found}
+                found += [item for item in submit.shell_complete(inner, incomplete) if item.value not in known]
+        return found
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interrupted from None
+        except BrokenPipeError:
+            raise ReaderGone from None
+
+
+def _is_submit(first: str) -> bool:
+    return first.startswith("-") and first.partition("=")[0] not in ROOT_OPTIONS
+
+
+def _load(name: str) -> Any:
+    with _without_pydantic_plugins():
+        return get_command(import_module(VERBS[name][0]).app)
+
+
+@contextmanager
+def _without_pydantic_plugins() -> Iterator[None]:
+    """Keep pydantic from searching all installed packages for plugins: 15 ms, and far more in a large environment."""
+    if "PYDANTIC_DISABLE_PLUGINS" in os.environ:
+        yield
+        return
+    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "1"
+    try:
+        yield
+    finally:  # the job inherits our environment and may want its own plugins
+        del os.environ["PYDANTIC_DISABLE_PLUGINS"]
+
+
+def build() -> Any:
+    """The root command, ready to run."""
+    settings = {"help_option_names": ["-h", "--help"]}
+    app = typer.Typer(cls=LazyGroup, rich_markup_mode=markup(), context_settings=settings)
+    app.callback()(_root)
+    return get_command(app)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from slurm_launch import __version__
+
+        print(f"slurm-launch {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Start Ray on Slurm: one command, one portable sbatch script.
+
+    slurm-launch --exp-name test --command 'python train.py' --num-nodes 3
+    """

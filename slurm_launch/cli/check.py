@@ -1,0 +1,87 @@
+"""`slurm-launch check`: everything that can be found out about a script without queueing it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from slurm_launch import artifacts, launch, process, slurm
+from slurm_launch.cli.options import origin, resolve, verb_app
+from slurm_launch.cli.output import print_json
+from slurm_launch.errors import SlurmUnavailable, SubmitRefused, UsageError
+
+TIMEOUT = 60.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one tool said."""
+
+    tool: str
+    status: str  # ok, skipped, problem
+    detail: str = ""
+    exit_code: int = 0
+
+
+def check(
+    flags: dict[str, Any], as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False
+) -> int:
+    found = resolve(flags)
+    spec = found.spec()
+    when = datetime.now()
+    name = artifacts.run_name(spec.exp_name, when)
+    text = launch.render(spec, name=name, when=when, embedded=origin(found))
+    env, _ = slurm.scrub(os.environ, spec.sbatch)
+    with tempfile.TemporaryDirectory(prefix="slurm-launch-") as folder:
+        script, command = Path(folder, f"{name}.sh"), Path(folder, "command")
+        script.write_text(text, encoding="utf-8", errors="surrogateescape")
+        command.write_text(spec.command + "\n", encoding="utf-8", errors="surrogateescape")
+        outcomes = try_script(str(script), str(command), env)
+    if as_json:
+        print_json(
+            name=name, ok=not any(outcome.exit_code for outcome in outcomes), checks=[asdict(o) for o in outcomes]
+        )
+    else:
+        for outcome in outcomes:
+            print(f"{outcome.tool:<20} {outcome.status}" + (f": {outcome.detail}" if outcome.detail else ""))
+    return next((outcome.exit_code for outcome in outcomes if outcome.exit_code), 0)
+
+
+def try_script(
+    script: str, command: str, env: Mapping[str, str], runner: process.Runner = process.run
+) -> list[Outcome]:
+    """Hand a script to every tool that is here; and the command, which the script holds as mere text."""
+
+    def ask(tool: str, argv: Sequence[str], refused: int) -> Outcome:
+        try:
+            result = runner(argv, env=env, timeout=TIMEOUT)
+        except process.NotFound as error:
+            return Outcome(tool, "skipped", error.message)
+        except process.TimedOut as error:
+            return Outcome(tool, "problem", error.message, error.exit_code)
+        said = "\n".join(part.strip() for part in (result.stdout, result.stderr) if part.strip())
+        said = said.replace(f"{Path(script).parent}/", "")  # the directory is gone when they read this
+        if result.returncode == 0:
+            return Outcome(tool, "ok", said)
+        if refused == SubmitRefused.exit_code and slurm.is_unreachable(result.stderr):
+            refused = SlurmUnavailable.exit_code
+        hint = slurm.hint_for(said) if refused == SubmitRefused.exit_code else None
+        return Outcome(tool, "problem", said + (f"\n  hint: {hint}" if hint else ""), refused)
+
+    return [
+        ask("bash -n", ["bash", "-n", script], UsageError.exit_code),
+        ask("bash -n, command", ["bash", "-n", command], UsageError.exit_code),
+        # remarks below a warning are about style, and the user's own lines have a style of their own
+        ask("shellcheck", ["shellcheck", "--severity=warning", script], UsageError.exit_code),
+        ask("sbatch --test-only", ["sbatch", "--test-only", script], SubmitRefused.exit_code),
+    ]
+
+
+app = verb_app(check, help="Try the script without queueing it: bash -n, shellcheck and sbatch --test-only.")

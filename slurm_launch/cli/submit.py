@@ -1,0 +1,53 @@
+"""`slurm-launch submit`."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from slurm_launch import launch
+from slurm_launch.cli.options import origin, resolve, verb_app
+from slurm_launch.cli.output import note, print_json
+from slurm_launch.errors import UsageError
+
+
+def submit(
+    flags: dict[str, Any],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the script; touch neither disk nor Slurm.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the job's end; exit with the command's code.")] = False,
+    hold: Annotated[bool, typer.Option("--hold", help="Submit, but hold the job until `scontrol release`.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+    parsable: Annotated[bool, typer.Option("--parsable", help="Answer with the job id alone.")] = False,
+) -> int:
+    if as_json and parsable:
+        raise UsageError("--json and --parsable exclude one another", hint="give one of them")
+    found = resolve(flags)
+    spec = found.spec()
+    if dry_run:
+        _print_plan(launch.plan(spec, hold=hold, embedded=origin(found)), as_json)
+        return 0
+    run = launch.submit(spec, hold=hold, embedded=origin(found), tell=note)
+    if as_json:
+        print_json(**{key: value for key, value in asdict(run).items() if key != "schema"})
+    elif parsable:  # as sbatch --parsable: the cluster follows in a federation
+        print(f"{run.job_id};{run.cluster}" if run.cluster else run.job_id)
+    else:
+        print(f"job     {run.job_id}" + (f" on {run.cluster}" if run.cluster else ""))
+        print(f"script  {run.script}\nlog     {run.log}\nrecord  {run.record}", flush=True)
+    return launch.wait(run, tell=note) if wait else 0
+
+
+def _print_plan(plan: launch.Plan, as_json: bool) -> None:
+    for text in plan.dropped.notes():
+        note(text)
+    if as_json:
+        print_json(dry_run=True, name=plan.name, script=plan.text, argv=plan.argv, log=plan.log, record=plan.record)
+        return
+    print(plan.text, end="")
+    note(f"dry run: nothing is written. It would be {plan.script}, submitted by: {shlex.join(plan.argv)}")
+
+
+app = verb_app(submit, help="Write the script and submit it to Slurm.")

@@ -1,0 +1,285 @@
+"""Where the configuration files are, and what stands in one: every value as written, with its line.
+
+The YAML is composed, not loaded: YAML 1.1 would turn `time: 1:30:00` into 5400, `account: 0123` into 83 and
+`partition: no` into False. The scalars' own text goes on instead, and the spec gives it its type, just as it
+does for flags and variables.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from slurm_launch.errors import UsageError
+from slurm_launch.spec import LaunchSpec, options
+from slurm_launch.values import show
+
+PROJECT_FILE = "slurm-launch.yaml"
+FOLDER = "slurm-launch"  # below $XDG_CONFIG_HOME and /etc/xdg
+MAX_BYTES = 1 << 20  # nobody's settings are larger; --config /dev/zero must end
+
+
+@dataclass(frozen=True)
+class Item:
+    """One item of a list or mapping (then `key=value`), and where it stands. An empty text: forget what came before."""
+
+    text: str
+    at: str
+
+
+@dataclass(frozen=True)
+class Given:
+    """What one layer says of one option: one value (None: back to the built-in one), or the items of a list."""
+
+    value: str | bool | tuple[Item, ...] | None
+    at: str
+
+
+Layer = dict[str, Given]
+
+
+# --- where the files are ---------------------------------------------------------------------------------------------
+
+
+def user_folder(env: Mapping[str, str]) -> Path | None:
+    """The user's own folder for our files; None without a home."""
+    base = env.get("XDG_CONFIG_HOME", "")
+    if os.path.isabs(base):  # the XDG rules say to ignore relative ones
+        return Path(base) / FOLDER
+    return Path(env["HOME"]) / ".config" / FOLDER if env.get("HOME") else None
+
+
+def site_folders(env: Mapping[str, str]) -> list[Path]:
+    """The machine's folders for our files, the most important first."""
+    bases = [base for base in env.get("XDG_CONFIG_DIRS", "").split(":") if os.path.isabs(base)]
+    return [Path(base) / FOLDER for base in bases or ["/etc/xdg"]]
+
+
+def profile_files(name: str, env: Mapping[str, str]) -> list[Path]:
+    """Where a profile may be, the user's own place first."""
+    return [folder / f"{name}.yaml" for folder in profile_folders(env)]
+
+
+def profile_folders(env: Mapping[str, str]) -> list[Path]:
+    own = user_folder(env)
+    return [folder / "profiles" for folder in ([own] if own else []) + site_folders(env)]
+
+
+def profile_names(env: Mapping[str, str]) -> list[str]:
+    """Every profile that there is, by name."""
+    names: set[str] = set()
+    for folder in profile_folders(env):
+        try:
+            names.update(file[: -len(".yaml")] for file in os.listdir(folder) if file.endswith(".yaml"))
+        except OSError:
+            continue
+    return sorted(name for name in names if name)
+
+
+def find_project(cwd: Path) -> tuple[Path | None, list[str]]:
+    """The nearest project file upward, and warnings about those that cannot be trusted.
+
+    A file can hold shell code. One that a stranger laid into a place where everyone may write, like /tmp, is
+    passed over, or they would run code in other people's jobs.
+    """
+    warnings = []
+    for folder in (cwd, *cwd.parents):
+        path = folder / PROJECT_FILE
+        if not os.path.isfile(path):
+            continue
+        if _planted(path):
+            why = "it belongs to someone else and lies where everyone may write"
+            warnings.append(f"{path} is not read: {why}; give --config to use it")
+            continue
+        return path, warnings
+    return None, warnings
+
+
+def _planted(path: Path) -> bool:
+    try:
+        owner, modes = path.stat().st_uid, (path.stat().st_mode | path.parent.stat().st_mode)
+    except OSError:
+        return False
+    return owner not in (0, os.getuid()) and bool(modes & stat.S_IWOTH)
+
+
+# --- what stands in them ---------------------------------------------------------------------------------------------
+
+
+def read_layer(
+    path: Path, describe: Callable[[int], str], forbidden: Mapping[str, str], cwd: Path
+) -> tuple[Layer, list[UsageError]]:
+    """One file's values and all that is wrong with it. `forbidden` has the options that cannot stand here, and why."""
+    try:
+        node = _compose(path)
+    except UsageError as problem:
+        return {}, [problem]
+    layer: Layer = {}
+    problems: list[UsageError] = []
+    for key, value in _pairs(node, path, problems):
+        at = describe(value.start_mark.line + 1 if value.start_mark else 1)
+        key_at = describe(key.start_mark.line + 1)
+        try:
+            field = field_of_key(key.value, key_at)
+            if field in forbidden:
+                raise UsageError(f"{key.value} cannot stand in this file", at=key_at, hint=forbidden[field])
+            if field in layer:
+                raise UsageError(f"{key.value} is given twice", at=f"{layer[field].at} and {key_at}", hint="keep one")
+            layer[field] = _given(field, value, key_at, describe)
+            if field == "template":
+                layer[field] = _beside_file(layer[field], path, cwd)
+        except UsageError as problem:
+            problem.at = problem.at or at
+            problems.append(problem)
+    return layer, problems
+
+
+def field_of_key(key: str, at: str) -> str:
+    """The option that a YAML key names; underscores do as well as hyphens."""
+    field = key.replace("-", "_")
+    if field in LaunchSpec.model_fields:
+        return field
+    raise UsageError(f"unknown key {show(key)}", at=at, hint=suggest_option(key))
+
+
+def suggest_option(key: str) -> str:
+    """What was probably meant by an unknown key."""
+    names: dict[str, str] = {}  # what people may write -> our key
+    for field, option in options().items():
+        ours = field.replace("_", "-")
+        names[ours] = ours
+        names.update({flag.lstrip("-"): ours for flag in option.flags if flag.startswith("--")})
+        names.setdefault(option.sbatch or ours, ours)
+    plain = key.strip().lower().replace("_", "-").lstrip("-")
+    close = get_close_matches(plain, names, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean {names[close[0]]!r}?"
+    return "`slurm-launch config schema` lists the keys; any other directive of sbatch goes below `sbatch:`"
+
+
+def is_list(field: str) -> bool:
+    """Whether an option takes several items: a list, or a mapping."""
+    origin = getattr(LaunchSpec.model_fields[field].annotation, "__origin__", None)
+    return origin in (tuple, dict)
+
+
+def is_mapping(field: str) -> bool:
+    return getattr(LaunchSpec.model_fields[field].annotation, "__origin__", None) is dict
+
+
+def _read(path: Path) -> str:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        hint = "check the path and its permissions"
+        raise UsageError(f"cannot read the file: {error.strerror or error}", at=str(path), hint=hint) from None
+    if len(data) > MAX_BYTES:
+        raise UsageError(f"the file is larger than {MAX_BYTES} bytes", at=str(path), hint="is it the right file?")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise UsageError("the file is not UTF-8 text", at=f"{path}:{line}", hint="save it as UTF-8") from None
+
+
+def _compose(path: Path) -> Any:
+    text = _read(path)
+    import yaml  # only when there is a file: 25 ms
+
+    try:
+        return yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{path}:{mark.line + 1}" if mark else str(path)
+        what = ", ".join(part for part in (error.context, error.problem) if part)
+        hint = "indent with spaces, not tabs" if "\\t" in what else "put texts that contain : # { or [ in quotes"
+        raise UsageError(f"not valid YAML: {what}", at=where, hint=hint) from None
+    except yaml.reader.ReaderError as error:
+        where = f"{path}:{text.count(chr(10), 0, error.position) + 1}"
+        message = f"not valid YAML: the character {chr(error.character)!a} is not allowed"
+        raise UsageError(message, at=where, hint="remove it") from None
+    except RecursionError:
+        raise UsageError("not valid YAML: nested too deeply", at=str(path), hint="is it the right file?") from None
+
+
+def _pairs(node: Any, path: Path, problems: list[UsageError]) -> Iterator[tuple[Any, Any]]:
+    """The file's keys and values; nothing for an empty file."""
+    if node is None or _is_null(node):
+        return
+    if node.id != "mapping":
+        at = f"{path}:{node.start_mark.line + 1}"
+        problems.append(UsageError("the file is not a mapping", at=at, hint="write lines like `partition: main`"))
+        return
+    for key, value in node.value:
+        if key.id == "scalar":
+            yield key, value
+        else:
+            at = f"{path}:{key.start_mark.line + 1}"
+            problems.append(UsageError("a key is not a plain name", at=at, hint="write lines like `partition: main`"))
+
+
+def _given(field: str, node: Any, at: str, describe: Callable[[int], str]) -> Given:
+    key = field.replace("_", "-")
+    if not is_list(field):
+        if node.id != "scalar":
+            kind = "list" if node.id == "sequence" else "mapping"
+            raise UsageError(f"{key} takes one value, not a {kind}", at=at, hint=f"write `{key}: VALUE`")
+        return Given(None if _is_null(node) else _text(node, key, at), at)
+    if _is_null(node) or (not node.value and node.id != "scalar"):
+        return Given((Item("", at),), at)
+    if node.id == "scalar":
+        return Given((Item(_text(node, key, at), at),), at)
+    if node.id == "mapping" and not is_mapping(field):
+        raise UsageError(f"{key} takes a list, not a mapping", at=at, hint=f"write `{key}: [ONE, TWO]`")
+    return Given(tuple(_items(node, key, describe)), at)
+
+
+def _items(node: Any, key: str, describe: Callable[[int], str]) -> Iterator[Item]:
+    pairs: list[Any] = node.value if node.id == "mapping" else [(None, item) for item in node.value]
+    seen: dict[str, str] = {}
+    for name, value in pairs:
+        first = value if name is None else name
+        at = describe(first.start_mark.line + 1)
+        if value.id != "scalar" or (name is not None and name.id != "scalar"):
+            raise UsageError(f"{key} has an item that is not a plain text", at=at, hint="put no list into a list")
+        if name is None:
+            if _is_null(value):
+                raise UsageError(f"{key} has an item without text", at=at, hint='remove it; "" drops what came before')
+            yield Item(_text(value, key, at), at)
+            continue
+        label = _text(name, key, at)
+        if "=" in label or not label:
+            raise UsageError(f"{key} has a key that cannot be one: {show(label)}", at=at, hint="write KEY: VALUE")
+        if label in seen:
+            raise UsageError(f"{key} has {label} twice", at=f"{seen[label]} and {at}", hint="keep one")
+        seen[label] = at
+        yield Item(label if _is_null(value) else f"{label}={_text(value, key, at)}", at)
+
+
+_PLAIN_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "timestamp", "value")}
+
+
+def _text(node: Any, key: str, at: str) -> str:
+    if node.tag not in _PLAIN_TAGS and node.tag != "tag:yaml.org,2002:merge":
+        raise UsageError(f"{key} has the YAML tag {show(node.tag)}", at=at, hint="write the plain value")
+    return str(node.value)
+
+
+def _is_null(node: Any) -> bool:
+    return bool(node.id == "scalar" and node.tag == "tag:yaml.org,2002:null")
+
+
+def _beside_file(given: Given, path: Path, cwd: Path) -> Given:
+    """A template that a file names lies beside that file, wherever the command is called."""
+    if not isinstance(given.value, str) or not given.value or os.path.isabs(given.value):
+        return given
+    if given.value.startswith("~"):
+        return Given(os.path.expanduser(given.value), given.at)
+    # relative to the caller again, so that no path of this machine gets into the script
+    return Given(os.path.relpath(path.parent / given.value, cwd), given.at)

@@ -1,0 +1,153 @@
+"""LaunchSpec -> the text of the script. Pure: the same spec, name and time give the same bytes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slurm_launch import __version__
+from slurm_launch.directives import directive_lines
+from slurm_launch.errors import UsageError
+
+if TYPE_CHECKING:
+    import jinja2
+
+    from slurm_launch.spec import LaunchSpec
+
+# In a wheel the templates lie inside the package; in a checkout at the top, where people look for them.
+_PACKAGE = Path(__file__).parent
+TEMPLATES = next(p for p in (_PACKAGE / "templates", _PACKAGE.parent / "templates") if p.is_dir())
+SPEC_MARK = "# spec: "
+
+
+class Raw(str):
+    """Text that is code by intent: it goes into the script as it is."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """What a script says about its own origin: the user's own values and those of the site, by YAML key.
+
+    Apart, because another cluster replaces the second: `render --from script.sh --profile other`.
+    """
+
+    own: dict[str, Any]
+    site: dict[str, Any] = field(default_factory=dict)
+
+
+def render_script(
+    spec: LaunchSpec, *, name: str, when: datetime, run_dir: str = ".", embedded: Embedded | None = None
+) -> str:
+    """The whole script. `name` is the run's name without an ending, `run_dir` where its log goes."""
+    run = name if run_dir == "." else f"{run_dir.rstrip('/')}/{name}"
+    port_first, _, port_last = (spec.port_range or "").partition("-")
+    try:
+        return _template(spec.template).render(
+            spec=spec,
+            name=Raw(name),
+            run=run,
+            version=Raw(__version__),
+            made_at=Raw(when.isoformat(timespec="seconds")),
+            heading=Raw(f"{spec.exp_name}: a Ray cluster of {spec.nodes} node{'s' * (spec.nodes > 1)}, and a command on it."),
+            embedded=Raw(_embed(embedded or Embedded(own=spec.given()))),
+            directives=Raw("\n".join(directive_lines(spec, log=run + ".log"))),
+            env=[f"{key}={value}" for key, value in spec.env.items()],
+            ray_args=list(spec.ray_arg),
+            ray_head_args=[*([] if spec.dashboard else ["--include-dashboard=false"]), *spec.ray_head_arg],
+            end_mark=Raw(_end_mark(spec.command)),
+            ports_part="parts/ports-range.sh" if spec.port_range else "parts/ports.sh",
+            port_first=Raw(port_first),
+            port_last=Raw(port_last),
+        )
+    except UsageError:
+        raise
+    except Exception as error:
+        if spec.template is None:
+            raise
+        raise UsageError(
+            f"the template cannot be filled in: {error}",
+            at=spec.template + (f":{line}" if (line := getattr(error, "lineno", None)) else ""),
+            hint="docs/template.md lists the variables that a template can use",
+        ) from error
+
+
+def read_embedded(text: str, where: str) -> Embedded:
+    """The origin that a script of ours carries in its header."""
+    for line in text.splitlines():
+        if line.startswith(SPEC_MARK):
+            try:
+                data = json.loads(line[len(SPEC_MARK) :])
+                return Embedded(own=dict(data["own"]), site=dict(data.get("site", {})))
+            except (ValueError, KeyError, TypeError):
+                raise UsageError(
+                    "the spec in the script's header is damaged", at=where, hint=f"mend the line that begins {SPEC_MARK!r}"
+                ) from None
+    raise UsageError(
+        "this is no script of slurm-launch: it carries no spec",
+        at=where,
+        hint=f"its header would have a line that begins {SPEC_MARK!r}",
+    )
+
+
+def _embed(embedded: Embedded) -> str:
+    # ASCII only, on one line, whatever the values hold.
+    origin = {"own": embedded.own, **({"site": embedded.site} if embedded.site else {})}
+    return json.dumps(origin, sort_keys=True)
+
+
+def _end_mark(command: str) -> str:
+    """A line that ends the command's here-document and does not occur in it."""
+    mark = "END_OF_COMMAND"
+    while re.search(rf"^{mark}$", command, re.MULTILINE):
+        mark += "_"
+    return mark
+
+
+def _quote(value: Any) -> str:
+    """Jinja's finalize: whatever is written into the script is one shell word, unless it is Raw."""
+    return value if isinstance(value, Raw) else shlex.quote(str(value))
+
+
+def _words(values: Iterable[Any]) -> Raw:
+    return Raw(" ".join(shlex.quote(str(value)) for value in values))
+
+
+def _first_line(code: str) -> str:
+    return code.strip().splitlines()[0][:100]
+
+
+@lru_cache
+def _template(own: str | None) -> jinja2.Template:
+    import jinja2
+
+    loader: jinja2.BaseLoader = jinja2.FileSystemLoader(TEMPLATES)
+    environment = jinja2.Environment(
+        loader=loader,
+        undefined=jinja2.StrictUndefined,
+        finalize=_quote,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=False,
+        comment_start_string="{##",  # bash writes ${#array[@]}
+        comment_end_string="##}",
+    )
+    environment.filters.update(words=_words, raw=Raw, first_line=_first_line)
+    if own is None:
+        return environment.get_template("job.sh.j2")
+    try:
+        return environment.from_string(Path(own).read_text(encoding="utf-8"))
+    except jinja2.TemplateSyntaxError as error:
+        raise UsageError(
+            f"the template has a syntax error: {error.message}", at=f"{own}:{error.lineno}", hint="mend that line"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the template cannot be read: {error}", at="--template", hint="give a readable file") from None

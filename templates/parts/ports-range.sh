@@ -1,0 +1,28 @@
+# The range is cut into blocks, so that jobs that meet on a node use different ports; which one is tried first depends on
+# the job's id. free_block ATTEMPT CPUS: sets block, the first port of one in which nobody listens, and block_last.
+free_block() {
+  local size=$((16 + 4 * $2)) blocks try used
+  ((size <= port_last - port_first + 1)) || size=$((port_last - port_first + 1))
+  blocks=$(((port_last - port_first + 1) / size))
+  used=" $(awk '$4 == "0A" { sub(/.*:/, "", $2); print $2 }' /proc/net/tcp /proc/net/tcp6 | tr '\n' ' ')" # 0A: listening
+  for ((try = $1; try < $1 + blocks; try++)); do
+    block=$((port_first + (SLURM_JOB_ID + try) % blocks * size)) block_last=$((block + size - 1))
+    for ((port = block; port <= block_last; port++)); do [[ $used != *" $(printf %04X $port) "* ]] || continue 2; done
+    return 0
+  done
+  return 1
+}
+pick_port() {
+  free_block "$1" "$SLURM_CPUS_ON_NODE" || end 70 head-failed "no free block of ports in $port_first-$port_last on $head" \
+    "give a wider --port-range" "$head"
+  port=$block
+}
+# The block's first ports are for Ray's services (the head's GCS, Ray Client and dashboard have 0 to 2), the rest for workers.
+# shellcheck disable=SC2317,SC2329 # runs on the nodes
+port_flags() {
+  if [[ $node == "$head" ]]; then block=$port block_last=$((port + 15 + 4 * cpus)); else free_block 0 "$cpus"; fi
+  ((block_last <= port_last)) || block_last=$port_last
+  port_args=(--node-manager-port=$((block + 3)) --object-manager-port=$((block + 4)) --runtime-env-agent-port=$((block + 5))
+    --dashboard-agent-listen-port=$((block + 6)) --dashboard-agent-grpc-port=$((block + 7))
+    --metrics-export-port=$((block + 8)) --min-worker-port=$((block + 10)) --max-worker-port="$block_last")
+}

@@ -1,0 +1,625 @@
+"""Submission and waiting, against a stand-in sbatch (a real program in PATH) and scripted answers of scontrol."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import slurm_launch
+from slurm_launch import LaunchSpec, Run, artifacts, launch, process, runs
+from slurm_launch.errors import LaunchError, NoCommandCode, SlurmUnavailable, SubmitRefused, UsageError
+from slurm_launch.process import Result
+
+ROOT = Path(__file__).parents[2]
+WHEN = datetime(2026, 11, 16, 9, 5, 7)
+NAME = "t_20261116-090507"
+SPEC = LaunchSpec(exp_name="t", command="echo hi")
+
+SBATCH = """#!{python} -ES
+import json, os, sys, time
+here = os.path.dirname(os.path.abspath(__file__))
+answer = json.load(open(here + "/answer.json"))
+call = dict(argv=sys.argv[1:], env=dict(os.environ), cwd=os.getcwd(), pid=os.getpid(), script=open(sys.argv[-1]).read())
+with open(f"{{here}}/call-{{os.getpid()}}.tmp", "w") as file:
+    json.dump(call, file)
+os.rename(file.name, file.name[:-4] + ".json")
+if answer["hang"]:
+    time.sleep(600)
+sys.stderr.write(answer["stderr"])
+sys.stdout.write(answer["stdout"].replace("PID", str(os.getpid())))
+sys.exit(answer["code"])
+"""
+
+
+class Site:
+    """A directory to work in and a PATH with the stand-in sbatch."""
+
+    def __init__(self, base: Path) -> None:
+        self.bin = base / "bin"
+        self.work = base / "work"
+        self.bin.mkdir(parents=True)
+        self.work.mkdir()
+        sbatch = self.bin / "sbatch"
+        sbatch.write_text(SBATCH.format(python=sys.executable))
+        sbatch.chmod(0o755)
+        self.env = {"PATH": f"{self.bin}:/usr/bin:/bin", "HOME": str(base / "home"), "PWD": "/somewhere"}
+        self.told: list[str] = []
+        self.answers()
+
+    def answers(self, stdout: str = "12\n", stderr: str = "", code: int = 0, hang: bool = False) -> None:
+        text = json.dumps({"stdout": stdout, "stderr": stderr, "code": code, "hang": hang})
+        (self.bin / "answer.json").write_text(text)
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        return [json.loads(path.read_text()) for path in self.bin.glob("call-*.json")]
+
+    def submit(self, spec: LaunchSpec = SPEC, env: Mapping[str, str] | None = None, **more: Any) -> Run:
+        given: dict[str, Any] = {"when": WHEN, "cwd": self.work, "tell": self.told.append, "timeout": 60} | more
+        return launch.submit(spec, env=self.env | dict(env or {}), **given)
+
+    def files(self) -> list[str]:
+        return sorted(str(path.relative_to(self.work)) for path in self.work.rglob("*"))
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path / "site")
+
+
+# Submission
+
+
+def test_a_submission(site: Site) -> None:
+    run = site.submit()
+    (call,) = site.calls
+    assert call["argv"] == ["--parsable", f"{site.work}/{NAME}.sh"]
+    assert call["cwd"] == call["env"]["PWD"] == str(site.work)
+    assert call["script"] == Path(run.script).read_text()
+    assert site.files() == [f"{NAME}.json", f"{NAME}.sh"]
+    assert stat.S_IMODE(os.stat(run.script).st_mode) == 0o700
+    assert stat.S_IMODE(os.stat(run.record).st_mode) == 0o600
+    assert runs.read(run.record) == run
+    assert (run.job_id, run.cluster, run.name, run.exp_name) == ("12", None, NAME, "t")
+    assert (run.run_dir, run.submit_dir) == (str(site.work), str(site.work))
+    assert (run.script, run.log) == (f"{site.work}/{NAME}.sh", f"{site.work}/{NAME}.log")
+    assert run.spec == {"exp-name": "t", "command": "echo hi"}
+    assert run.created == WHEN.astimezone(timezone.utc).isoformat()
+    assert run.submitted is not None
+    assert run.submitted.endswith("+00:00")
+    assert run.version == slurm_launch.__version__
+    assert site.told == []
+
+
+def test_the_record_is_there_before_the_job_is(site: Site) -> None:
+    """A job that sbatch made while we died must be found again."""
+    seen = []
+
+    def runner(argv: Sequence[str], **_: Any) -> Result:
+        seen.append(runs.read(site.work / f"{NAME}.json"))
+        return Result(tuple(argv), 0, "12\n", "")
+
+    site.submit(runner=runner)
+    assert seen[0].job_id is None
+    assert seen[0].submitted is None
+
+
+def test_hold(site: Site) -> None:
+    run = site.submit(hold=True)
+    assert site.calls[0]["argv"] == ["--parsable", "--hold", run.script] == run.argv[1:]
+
+
+@pytest.mark.parametrize(
+    ("stdout", "job"),
+    [
+        ("Welcome!\nquota 80 %\n12\n", ("12", None)),
+        ("12;west\n", ("12", "west")),
+        ("Submitted batch job 12 on cluster west\n", ("12", "west")),
+    ],
+)
+def test_what_sbatch_may_print(site: Site, stdout: str, job: tuple[str, str | None]) -> None:
+    site.answers(stdout)
+    run = site.submit()
+    assert (run.job_id, run.cluster) == job
+    assert runs.read(run.record) == run
+
+
+def test_the_environment_is_scrubbed_and_told(site: Site) -> None:
+    env = {
+        "SBATCH_PARTITION": "short",
+        "SLURM_JOB_ID": "77",
+        "SLURM_CPU_BIND": "quiet",
+        "SRUN_DEBUG": "3",
+        "PMIX_RANK": "0",
+        "RAY_ADDRESS": "10.0.0.1:6379",
+        "SLURM_CONF": "/etc/other.conf",
+        "MINE": "kept",
+    }
+    site.submit(env=env)
+    got = site.calls[0]["env"]
+    assert {name for name in got if name in env} == {"SLURM_CONF", "MINE"}
+    assert [line.split()[0] for line in site.told] == ["SBATCH_PARTITION='short'", "RAY_ADDRESS", "submitting"]
+    assert "use --partition" in site.told[0]
+    assert "job 77" in site.told[-1]
+
+
+def test_warnings_of_sbatch_are_passed_on(site: Site) -> None:
+    site.answers(stderr="sbatch: warning: lua: you should use --account\n")
+    site.submit()
+    assert site.told == ["sbatch: warning: lua: you should use --account"]
+
+
+def test_two_in_the_same_second(site: Site) -> None:
+    assert [site.submit().name for _ in range(3)] == [NAME, f"{NAME}-2", f"{NAME}-3"]
+
+
+# Where the files go
+
+
+def output_line(text: str) -> str:
+    (line,) = [line for line in text.splitlines() if line.startswith("#SBATCH --output")]
+    return line
+
+
+def test_a_missing_run_dir_is_made_and_stays_relative_in_the_script(site: Site) -> None:
+    run = site.submit(SPEC.model_copy(update={"run_dir": "a/b"}))
+    assert run.run_dir == f"{site.work}/a/b"
+    assert run.log == f"{site.work}/a/b/{NAME}.log"
+    assert f"a/b/{NAME}.log" in output_line(site.calls[0]["script"])
+    assert str(site.work) not in site.calls[0]["script"]
+
+
+@pytest.mark.parametrize("more", [{"chdir": "/elsewhere"}, {"sbatch": {"chdir": "/elsewhere"}}])
+def test_with_chdir_the_log_is_absolute(site: Site, more: dict[str, Any]) -> None:
+    run = site.submit(SPEC.model_copy(update={"run_dir": "runs", **more}))
+    assert run.log in output_line(site.calls[0]["script"])
+
+
+def test_home_in_a_run_dir_from_yaml(site: Site) -> None:
+    run = site.submit(SPEC.model_copy(update={"run_dir": "~/runs"}))
+    assert run.run_dir == f"{site.env['HOME']}/runs"
+    assert run.log in output_line(site.calls[0]["script"])
+
+
+def test_a_run_dir_that_looks_like_a_flag(site: Site) -> None:
+    site.submit(SPEC.model_copy(update={"run_dir": "-x"}))
+    assert site.calls[0]["argv"][-1] == f"{site.work}/-x/{NAME}.sh"
+
+
+# Failures
+
+
+def test_refused(site: Site) -> None:
+    words = (
+        "sbatch: error: invalid partition specified: x\nsbatch: error: Batch job submission failed: Invalid partition"
+    )
+    site.answers("", words + "\n", 1)
+    with pytest.raises(SubmitRefused) as caught:
+        site.submit()
+    error = caught.value
+    assert error.exit_code == 3
+    assert words in str(error)
+    assert f"{site.work}/{NAME}.sh" in str(error)
+    assert "sinfo" in str(error.hint)
+    assert site.files() == [f"{NAME}.sh"]  # the script is kept; no job, no record
+
+
+def test_refused_without_a_word(site: Site) -> None:
+    site.answers("", "", 255)
+    with pytest.raises(SubmitRefused, match="exit code 255") as caught:
+        site.submit()
+    assert "sbatch " in str(caught.value.hint)
+
+
+def test_controller_down_is_not_a_refusal(site: Site) -> None:
+    site.answers(
+        "", "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)\n", 1
+    )
+    with pytest.raises(SlurmUnavailable, match="Unable to contact slurm controller") as caught:
+        site.submit()
+    assert caught.value.exit_code == 4
+    assert site.files() == [f"{NAME}.sh"]
+
+
+def test_an_answer_that_was_lost_leaves_the_record(site: Site) -> None:
+    site.answers("", "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation\n", 1)
+    with pytest.raises(SlurmUnavailable) as caught:
+        site.submit()
+    assert "squeue --me --name=t" in str(caught.value.hint)
+    assert runs.read(site.work / f"{NAME}.json").job_id is None
+
+
+def test_yes_without_an_id(site: Site) -> None:
+    site.answers("your wish is my command\n")
+    with pytest.raises(LaunchError, match="gave no job id:\nyour wish is my command") as caught:
+        site.submit()
+    assert caught.value.exit_code == 4
+    assert "squeue" in str(caught.value.hint)
+    assert site.files() == [f"{NAME}.json", f"{NAME}.sh"]
+
+
+def test_no_sbatch_leaves_nothing(site: Site) -> None:
+    with pytest.raises(SlurmUnavailable, match="sbatch is not in PATH") as caught:
+        site.submit(SPEC.model_copy(update={"run_dir": "a/b"}), env={"PATH": str(site.work)})
+    assert caught.value.exit_code == 4
+    assert site.files() == []
+
+
+def test_sbatch_hangs(site: Site) -> None:
+    site.answers(hang=True)
+    with pytest.raises(SlurmUnavailable, match="sbatch did not answer within 2 s") as caught:
+        site.submit(timeout=2)
+    assert caught.value.exit_code == 4
+    assert f"{NAME}.sh" in str(caught.value.at)
+    assert "squeue --me --name=t" in str(caught.value.hint)
+    assert site.files() == [f"{NAME}.json", f"{NAME}.sh"]
+    for call in site.calls:
+        assert not Path(f"/proc/{call['pid']}").exists()
+
+
+@pytest.mark.parametrize("run_dir", ["file", "file/below", "/proc/nothing"])
+def test_a_run_dir_that_cannot_be(site: Site, run_dir: str) -> None:
+    (site.work / "file").touch()
+    with pytest.raises(UsageError, match="cannot write") as caught:
+        site.submit(SPEC.model_copy(update={"run_dir": run_dir}))
+    assert caught.value.exit_code == 2
+    assert site.files() == ["file"]
+    assert site.calls == []
+
+
+@pytest.fixture
+def full_disk(site: Site) -> Iterator[Path]:
+    """A disk of 8 kB: a script does not fit beside what is there."""
+    disk = site.work / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("only root can mount a tiny disk")
+    (disk / "filler").write_bytes(b"x" * 8192)
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_full_disk(site: Site, full_disk: Path) -> None:
+    with pytest.raises(UsageError, match="No space left on device") as caught:
+        site.submit(SPEC.model_copy(update={"run_dir": "disk"}))
+    assert caught.value.exit_code == 2
+    assert site.files() == ["disk", "disk/filler"]
+    assert site.calls == []
+
+
+def test_no_room_for_the_record_is_found_before_sbatch(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(run: Run) -> None:
+        raise UsageError("cannot write: No space left on device", at=run.record)
+
+    monkeypatch.setattr(runs, "write", full)
+    with pytest.raises(UsageError):
+        site.submit()
+    assert site.files() == []
+    assert site.calls == []
+
+
+def test_a_record_that_cannot_be_updated_does_not_lose_the_job(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(run: Run) -> None:
+        raise UsageError("cannot write: No space left on device", at=run.record)
+
+    monkeypatch.setattr(runs, "update", full)
+    assert site.submit().job_id == "12"
+    assert "job 12 is submitted" in site.told[0]
+
+
+# Ctrl-C
+
+
+@pytest.mark.parametrize("stage", ["slurm_launch.launch.render", "slurm_launch.runs.write", "os.fsync"])
+def test_ctrl_c_before_sbatch_leaves_nothing(site: Site, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stage, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        site.submit(SPEC.model_copy(update={"run_dir": "a/b"}))
+    assert site.files() == []
+    assert site.calls == []
+
+
+DRIVER = """
+import sys
+from slurm_launch import LaunchSpec, submit
+run = submit(LaunchSpec(exp_name="t", command="echo hi"), tell=lambda line: print(line, file=sys.stderr))
+print(run.job_id, run.name)
+"""
+
+
+def driver(site: Site) -> subprocess.Popen[str]:
+    env = os.environ | site.env | {"PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
+    argv = [sys.executable, "-c", DRIVER]
+    return subprocess.Popen(
+        argv, cwd=site.work, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def test_ctrl_c_while_sbatch_works(site: Site) -> None:
+    site.answers(hang=True)
+    ours = driver(site)
+    deadline = time.monotonic() + 60
+    while not site.calls:
+        assert time.monotonic() < deadline, ours.communicate()
+        time.sleep(0.01)
+    ours.send_signal(signal.SIGINT)
+    out, err = ours.communicate(timeout=60)
+    assert ours.returncode in (-signal.SIGINT, 130)
+    assert out == ""
+    assert "interrupted while sbatch was at work" in err
+    assert "squeue --me --name=t" in err
+    script, record = sorted(site.work.glob("*.sh")), sorted(site.work.glob("*.json"))
+    assert str(script[0]) in err
+    assert runs.read(record[0]).job_id is None
+    assert not Path(f"/proc/{site.calls[0]['pid']}").exists()
+
+
+def test_ctrl_c_after_the_answer_names_the_job(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: Run) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs, "update", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        site.submit()
+    assert "job 12 is submitted" in site.told[-1]
+    assert site.files() == [f"{NAME}.json", f"{NAME}.sh"]
+
+
+def test_twenty_at_once(site: Site) -> None:
+    site.answers("PID\n")
+    drivers = [driver(site) for _ in range(20)]
+    said = [one.communicate(timeout=120) for one in drivers]
+    assert [one.returncode for one in drivers] == [0] * 20, said
+    found = [runs.read(path) for path in site.work.glob("*.json")]
+    assert len(found) == 20
+    assert sorted(f"{run.job_id} {run.name}" for run in found) == sorted(out.strip() for out, _ in said)
+    calls = {str(call["pid"]): call for call in site.calls}
+    for run in found:
+        assert run.job_id is not None
+        assert calls[run.job_id]["argv"][-1] == run.script
+        assert calls[run.job_id]["script"] == Path(run.script).read_text()
+        assert f"{run.name}.log" in output_line(Path(run.script).read_text())
+    assert len(site.files()) == 40
+
+
+# Dry run and API
+
+
+def test_a_plan_touches_nothing(site: Site) -> None:
+    (site.work / f"{NAME}.log").touch()
+    spec = SPEC.model_copy(update={"run_dir": "."})
+    env = site.env | {"SBATCH_QOS": "high"}
+    plan = launch.plan(spec, env=env, cwd=site.work, when=WHEN, hold=True)
+    assert plan.name == f"{NAME}-2"
+    assert plan.argv == ["sbatch", "--parsable", "--hold", f"{site.work}/{NAME}-2.sh"]
+    assert "use --qos" in plan.dropped.notes()[0]
+    assert site.files() == [f"{NAME}.log"]
+    assert site.calls == []
+    run = launch.submit(spec, env=env, cwd=site.work, when=WHEN, hold=True, tell=site.told.append)
+    assert plan.text == Path(run.script).read_text()
+    assert (plan.name, plan.script, plan.log, plan.record) == (run.name, run.script, run.log, run.record)
+    assert (plan.run_dir, plan.submit_dir, plan.argv) == (run.run_dir, run.submit_dir, run.argv)
+
+
+def test_a_plan_where_there_is_nothing(site: Site) -> None:
+    plan = launch.plan(SPEC.model_copy(update={"run_dir": "no/such"}), env={}, cwd=site.work, when=WHEN)
+    assert plan.run_dir == f"{site.work}/no/such"
+    assert site.files() == []
+
+
+def test_render_fills_in_the_clock_and_the_name() -> None:
+    text = launch.render(SPEC, when=WHEN)
+    assert text == launch.render(SPEC, when=WHEN, name=NAME, run_dir=".")
+    assert artifacts.run_name("t", WHEN) + ".log" in output_line(text)
+    assert launch.render(SPEC).startswith("#!")
+
+
+def test_the_api_is_functions_even_after_the_modules_are_loaded() -> None:
+    launch.render(SPEC, when=WHEN)
+    code = (
+        "import slurm_launch, slurm_launch.launch, importlib\n"
+        "for name in ('render', 'launch'): importlib.import_module(f'slurm_launch.{name}')\n"
+        "from slurm_launch import render, submit, LaunchSpec\n"
+        "assert callable(render) and callable(submit), render\n"
+        "assert slurm_launch.render(LaunchSpec(exp_name='t', command='true')).startswith('#!')\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+# Waiting
+
+ANSWERS = dict[str, list[Result | LaunchError | BaseException]]
+
+
+def shown(state: str, code: str = "0:0", reason: str = "None", job: str = "12") -> Result:
+    text = f"JobId={job} JobName=t UserId=a(1) JobState={state} Reason={reason} Dependency=(null) ExitCode={code} X=1\n"
+    return Result((), 0, text, "")
+
+
+def array(*tasks: tuple[str, str, str]) -> Result:
+    lines = [shown(state, code, job=f"1{i} ArrayJobId=12 ArrayTaskId={t}") for i, (t, state, code) in enumerate(tasks)]
+    return Result((), 0, "".join(line.stdout for line in lines), "")
+
+
+GONE = Result((), 1, "", "slurm_load_jobs error: Invalid job id specified\n")
+DOWN = Result((), 1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n")
+NO_SACCT = Result((), 1, "", "Slurm accounting storage is disabled\n")
+
+
+class Scripted:
+    """Answers scontrol and sacct from lists."""
+
+    def __init__(self, scontrol: Sequence[Any], sacct: Sequence[Any] = (NO_SACCT,)) -> None:
+        self.answers = {"scontrol": list(scontrol), "sacct": list(sacct)}
+        self.asked: list[list[str]] = []
+        self.told: list[str] = []
+        self.slept: list[float] = []
+
+    def __call__(self, argv: Sequence[str], **_: Any) -> Result:
+        self.asked.append(list(argv))
+        answers = self.answers[argv[0]]
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, BaseException):
+            raise answer
+        assert isinstance(answer, Result)
+        return answer
+
+    def wait(self, run: Run) -> int:
+        poll = lambda: repeat(0.0)  # noqa: E731
+        return launch.wait(run, env={}, runner=self, poll=poll, sleep=self.slept.append, tell=self.told.append)
+
+
+@pytest.fixture
+def run(site: Site) -> Run:
+    return site.submit()
+
+
+@pytest.mark.parametrize(("state", "code", "expected"), [("COMPLETED", "0:0", 0), ("FAILED", "3:0", 3)])
+def test_the_commands_own_code(run: Run, state: str, code: str, expected: int) -> None:
+    slurm = Scripted([shown("PENDING", reason="Priority"), shown("RUNNING"), shown("COMPLETING"), shown(state, code)])
+    assert slurm.wait(run) == expected
+    assert slurm.told == []
+    assert len(slurm.slept) == 3
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "words"),
+    [
+        ("CANCELLED", "0:15", "was cancelled"),
+        ("TIMEOUT", "0:15", "reached its time limit"),
+        ("NODE_FAIL", "0:0", "lost a node"),
+        ("PREEMPTED", "0:15", "was preempted"),
+        ("OUT_OF_MEMORY", "0:125", "ran out of memory"),
+        ("BOOT_FAIL", "0:0", "did not boot"),
+        ("FAILED", "0:9", "was killed by signal 9"),
+        ("FAILED", "0:53", "could not start"),
+        ("REVOKED", "0:0", "ended as REVOKED"),
+    ],
+)
+def test_no_code_of_the_command(run: Run, state: str, code: str, words: str) -> None:
+    with pytest.raises(NoCommandCode, match=words) as caught:
+        Scripted([shown(state, code)]).wait(run)
+    assert caught.value.exit_code == 5
+    assert caught.value.at == run.log
+
+
+def end_line(outcome: str, code: int) -> str:
+    return f"[slurm-launch] 2026-11-16T09:05:09+00:00 end outcome={outcome} code={code} total_s=3\n"
+
+
+def test_a_code_of_ours_is_not_the_commands(run: Run) -> None:
+    Path(run.log).write_text(end_line("nodes-missing", 71))
+    with pytest.raises(NoCommandCode, match=r"nodes-missing \(exit code 71\)"):
+        Scripted([shown("FAILED", "71:0")]).wait(run)
+
+
+def test_the_same_code_from_the_command_is(run: Run) -> None:
+    Path(run.log).write_text(end_line("command-failed", 71))
+    assert Scripted([shown("FAILED", "71:0")]).wait(run) == 71
+
+
+def test_accounting_after_scontrol_has_forgotten(run: Run) -> None:
+    late = [Result((), 0, "12|RUNNING|0:0\n", ""), Result((), 0, "12|FAILED|4:0\n", "")]
+    slurm = Scripted([shown("RUNNING"), GONE], late)
+    assert slurm.wait(run) == 4
+
+
+@pytest.mark.parametrize("sacct", [NO_SACCT, Result((), 0, "", ""), process.SlurmNotFound("sacct is not in PATH")])
+def test_the_log_is_the_last_witness(run: Run, sacct: Any) -> None:
+    Path(run.log).write_text(end_line("command-failed", 6))
+    assert Scripted([GONE], [sacct]).wait(run) == 6
+    Path(run.log).write_text(end_line("ok", 0))
+    assert Scripted([GONE], [sacct]).wait(run) == 0
+
+
+def test_unknown_is_not_good(run: Run) -> None:
+    with pytest.raises(NoCommandCode, match="left the queue without a trace"):
+        Scripted([GONE]).wait(run)
+
+
+def test_an_array_ends_with_its_last_task_and_worst_code(run: Run) -> None:
+    slurm = Scripted(
+        [
+            array(("0-2%1", "PENDING", "0:0")),
+            array(("1-2%1", "PENDING", "0:0"), ("0", "RUNNING", "0:0")),
+            array(("2", "PENDING", "0:0"), ("1", "RUNNING", "0:0"), ("0", "FAILED", "3:0")),
+            array(("2", "RUNNING", "0:0"), ("1", "COMPLETED", "0:0")),  # task 0 is forgotten by now
+            array(("2", "FAILED", "2:0"), ("1", "COMPLETED", "0:0")),
+        ]
+    )
+    assert slurm.wait(run) == 3
+
+
+def test_a_task_without_a_code_spoils_the_array(run: Run) -> None:
+    with pytest.raises(NoCommandCode, match="job 12_1 was cancelled"):
+        Scripted([array(("0", "FAILED", "3:0"), ("1", "CANCELLED", "0:15"))]).wait(run)
+
+
+def test_a_forgotten_task_is_asked_for(run: Run) -> None:
+    slurm = Scripted([array(("0", "RUNNING", "0:0"), ("1", "RUNNING", "0:0")), GONE], [Result((), 0, "12_0|COMPLETED|0:0\n12_1|FAILED|9:0\n", "")])  # fmt: skip  # noqa: E501
+    assert slurm.wait(run) == 9
+
+
+def test_an_array_forgotten_while_it_was_pending(run: Run) -> None:
+    with pytest.raises(NoCommandCode, match="without a trace"):
+        Scripted([array(("0-2", "PENDING", "0:0")), GONE]).wait(run)
+
+
+def test_a_silent_controller_is_told_once_and_waited_out(run: Run) -> None:
+    late = process.SlurmTimedOut("scontrol did not answer within 60 s")
+    slurm = Scripted([DOWN, late, DOWN, shown("RUNNING"), shown("COMPLETED")])
+    assert slurm.wait(run) == 0
+    assert len(slurm.told) == 2
+    assert "Unable to contact slurm controller" in slurm.told[0]
+    assert "answers again" in slurm.told[1]
+
+
+def test_no_scontrol_is_an_error(run: Run) -> None:
+    with pytest.raises(SlurmUnavailable):
+        Scripted([process.SlurmNotFound("scontrol is not in PATH")]).wait(run)
+
+
+def test_ctrl_c_leaves_the_job_alone(run: Run) -> None:
+    slurm = Scripted([shown("RUNNING"), KeyboardInterrupt()])
+    with pytest.raises(KeyboardInterrupt):
+        slurm.wait(run)
+    assert slurm.told == ["job 12 goes on; `scancel 12` ends it"]
+    assert {argv[0] for argv in slurm.asked} == {"scontrol"}
+
+
+def test_questions_about_a_federated_job_go_to_its_cluster(site: Site) -> None:
+    site.answers("12;west\n")
+    slurm = Scripted([shown("COMPLETED")])
+    slurm.wait(site.submit())
+    assert slurm.asked == [["scontrol", "-M", "west", "show", "job", "-o", "12"]]
+
+
+def test_a_run_without_a_job(site: Site) -> None:
+    site.answers("nothing\n")
+    with pytest.raises(LaunchError):
+        site.submit()
+    with pytest.raises(LaunchError, match="no job id"):
+        Scripted([GONE]).wait(runs.read(site.work / f"{NAME}.json"))
+
+
+def test_the_pauses_grow_and_stay_bounded() -> None:
+    pauses = [pause for pause, _ in zip(launch.backoff(), range(20), strict=False)]
+    assert pauses[0] == 0.5
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == 5.0

@@ -1,0 +1,126 @@
+"""The record of a run, and the last line of its log."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slurm_launch import runs
+from slurm_launch.errors import UsageError
+from slurm_launch.runs import End, Run
+
+
+def a_run(directory: Path) -> Run:
+    return Run(
+        name="t_20261116-090507",
+        exp_name="t",
+        spec={"exp-name": "t", "command": "true"},
+        job_id=None,
+        cluster=None,
+        script=f"{directory}/t_20261116-090507.sh",
+        log=f"{directory}/t_20261116-090507.log",
+        record=f"{directory}/t_20261116-090507.json",
+        run_dir=str(directory),
+        submit_dir="/home/ü/\udcff",
+        created="2026-11-16T09:05:07+00:00",
+        submitted=None,
+        argv=["sbatch", "--parsable", "x.sh"],
+        user="alice",
+        host="login",
+        version="0.1.0",
+    )
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    runs.write(run)
+    assert runs.read(run.record) == run
+    done = run.with_job("12", "west", "2026-11-16T09:05:08+00:00")
+    runs.update(done)
+    assert runs.read(run.record) == done
+    assert (done.job_id, done.cluster) == ("12", "west")
+
+
+def test_the_schema_comes_first(tmp_path: Path) -> None:
+    assert next(iter(json.loads(a_run(tmp_path).to_json()).items())) == ("schema", 1)
+
+
+def test_fields_that_we_do_not_know_are_passed_over(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    Path(run.record).write_text(json.dumps(json.loads(run.to_json()) | {"colour": "blue"}))
+    assert runs.read(run.record) == run
+
+
+@pytest.mark.parametrize("keep", [0, 1, 30, 200])
+def test_a_truncated_record(tmp_path: Path, keep: int) -> None:
+    run = a_run(tmp_path)
+    Path(run.record).write_text(run.to_json()[:keep])
+    with pytest.raises(UsageError, match="the record is damaged") as caught:
+        runs.read(run.record)
+    assert caught.value.at == run.record
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "1", "{}", '{"schema": "1"}', '{"schema": 1}', b"\xff".decode("latin-1"), "[" * 100_000]
+)
+def test_a_record_that_is_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.json").write_text(text, encoding="latin-1")
+    with pytest.raises(UsageError, match="the record is damaged"):
+        runs.read(tmp_path / "x.json")
+
+
+def test_a_field_of_the_wrong_kind(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text(json.dumps(json.loads(a_run(tmp_path).to_json()) | {"job_id": 12}))
+    with pytest.raises(UsageError, match="job_id is int"):
+        runs.read(tmp_path / "x.json")
+
+
+def test_a_record_of_a_newer_version(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text(replace(a_run(tmp_path), schema=2).to_json())
+    with pytest.raises(UsageError, match="written by a newer slurm-launch") as caught:
+        runs.read(tmp_path / "x.json")
+    assert caught.value.exit_code == 2
+
+
+def test_no_record(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot read the record: No such file"):
+        runs.read(tmp_path / "x.json")
+
+
+BEGIN = "[slurm-launch] 2026-11-16T09:05:08+00:00 begin job=12\n"
+GOOD = "[slurm-launch] 2026-11-16T09:05:09+00:00 end outcome=ok code=0 total_s=3\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        (BEGIN + "hello\n" + GOOD, End("ok", 0)),
+        (GOOD.replace("ok", "command-failed").replace("code=0", "code=3"), End("command-failed", 3)),
+        (GOOD.replace("ok", "nodes-missing").replace("code=0", "code=71"), End("nodes-missing", 71)),
+        (GOOD + "slurmstepd: error: something late\n", End("ok", 0)),
+        (BEGIN + "hello\n", None),
+        (GOOD + BEGIN, None),  # requeued, and killed before it could say more
+        ("", None),
+        ("a command's last line" + GOOD, End("ok", 0)),
+        ("[slurm-launch] end outcome=ok code=0\n", None),
+        (GOOD.replace("total_s", 'cause="outcome=x code=9" total_s'), End("ok", 0)),
+        (GOOD.replace("code=0 ", ""), End("ok", None)),
+    ],
+)
+def test_the_end_line(tmp_path: Path, log: str, expected: End | None) -> None:
+    assert runs.parse_end(log) == expected
+    (tmp_path / "log").write_text("x\n" * runs.TAIL + log)
+    assert runs.read_end(tmp_path / "log") == expected
+
+
+def test_only_these_codes_are_the_commands() -> None:
+    assert End("ok", 0).command_ended
+    assert End("command-failed", 3).command_ended
+    assert not End("nodes-missing", 71).command_ended
+
+
+def test_a_log_that_is_not_there(tmp_path: Path) -> None:
+    assert runs.read_end(tmp_path / "none") is None
