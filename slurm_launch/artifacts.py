@@ -58,7 +58,11 @@ def names(exp_name: str, when: datetime) -> Iterator[str]:
 
 def free_files(directory: Path, exp_name: str, when: datetime) -> Files:
     """The first name that is not taken; only `create_script` makes sure of it."""
-    return next(files for name in names(exp_name, when) if not (files := Files(directory, name)).taken())
+    return next(_free(directory, exp_name, when))
+
+
+def _free(directory: Path, exp_name: str, when: datetime) -> Iterator[Files]:
+    return (files for name in names(exp_name, when) if not (files := Files(directory, name)).taken())
 
 
 def create_script(directory: Path, exp_name: str, when: datetime, text_of: Callable[[str], str]) -> Files:
@@ -67,8 +71,7 @@ def create_script(directory: Path, exp_name: str, when: datetime, text_of: Calla
     The exclusive creation of the script is what claims the name: of two launches in the same second one
     gets it, the other goes on to the next name.
     """
-    while True:
-        files = free_files(directory, exp_name, when)
+    for files in _free(directory, exp_name, when):
         data = text_of(files.name).encode("utf-8", errors="surrogateescape")
         try:
             write_new(files.script, data, 0o700)
@@ -77,6 +80,7 @@ def create_script(directory: Path, exp_name: str, when: datetime, text_of: Calla
         except OSError as error:
             raise unwritable(files.script, error) from None
         return files
+    raise AssertionError("the names never end")
 
 
 def make_directory(directory: Path) -> list[Path]:

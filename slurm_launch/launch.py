@@ -307,7 +307,7 @@ def _follow(
 ) -> list[JobState]:
     """Wait until the job, or all tasks of the array, have ended; how each of them did."""
     ended: dict[str, JobState] = {}  # Slurm forgets tasks minutes after their end, we do not
-    seen: dict[str, None] = {ask.job_id: None}
+    seen: dict[str, None] = {}
     silent = False
     for pause in poll():
         states, problem = _ask_state(ask)
@@ -324,11 +324,13 @@ def _follow(
         if not problem and all(state.ended for state in states):
             break
         sleep(pause)
-    # Tasks that wait together, as 12_[3-9], become tasks of their own; and 12 is no task if there is a 12_0.
-    forgotten = [task for task in seen if task not in ended and not task.endswith("]")]
-    if len(forgotten) > 1 or ended:
-        forgotten = [task for task in forgotten if task != ask.job_id]
-    return [*ended.values(), *(_remembered(ask, task, poll, sleep) for task in forgotten)]
+    tasks = [task for task in seen if not task.endswith("]")]  # 12_[3-9] wait together and become tasks of their own
+    if not ended or any(task not in ended for task in tasks):
+        ended = {state.id: state for state in _accounted(ask, poll, sleep)} | ended
+    unknown = [task for task in tasks if task not in ended]
+    if not ended and not unknown:
+        unknown = [ask.job_id]
+    return [*ended.values(), *(JobState(task, "UNKNOWN") for task in unknown)]
 
 
 def _ask_state(ask: _Asking) -> tuple[list[JobState], str | None]:
@@ -343,22 +345,19 @@ def _ask_state(ask: _Asking) -> tuple[list[JobState], str | None]:
     return [], result.stderr.strip() or "scontrol said nothing"
 
 
-def _remembered(
-    ask: _Asking, task: str, poll: Callable[[], Iterable[float]], sleep: Callable[[float], object]
-) -> JobState:
-    """How a job ended that scontrol has forgotten: from the accounting, or else as unknown."""
-    for _, pause in zip(range(5), poll(), strict=False):  # the accounting may lag behind
+def _accounted(ask: _Asking, poll: Callable[[], Iterable[float]], sleep: Callable[[float], object]) -> list[JobState]:
+    """How the job, or its tasks, ended according to the accounting, which may lag behind, or not exist."""
+    states: list[JobState] = []
+    for _, pause in zip(range(5), poll(), strict=False):
         try:
-            result = ask(slurm.sacct_argv(task, ask.run.cluster))
+            result = ask(slurm.sacct_argv(ask.job_id, ask.run.cluster))
         except (process.TimedOut, process.NotFound):
             break
-        found = [state for state in slurm.parse_sacct(result.stdout) if state.id == task]
-        if result.returncode or not found:
+        states = slurm.parse_sacct(result.stdout)
+        if result.returncode or all(state.ended for state in states):
             break
-        if found[-1].ended:
-            return found[-1]
         sleep(pause)
-    return JobState(task, "UNKNOWN")
+    return [state for state in states if state.ended]
 
 
 _ENDINGS = {

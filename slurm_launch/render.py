@@ -136,7 +136,7 @@ def _template(own: str | None) -> jinja2.Template:
         finalize=_quote,
         trim_blocks=True,
         lstrip_blocks=True,
-        keep_trailing_newline=False,
+        keep_trailing_newline=True,
         comment_start_string="{##",  # bash writes ${#array[@]}
         comment_end_string="##}",
     )

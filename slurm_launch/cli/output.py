@@ -23,11 +23,11 @@ def print_json(**answer: Any) -> None:
 
 def note(text: str) -> None:
     """Something worth knowing beside the result."""
-    print(_coloured("note:", "33", sys.stderr), text, file=sys.stderr)
+    print(_coloured("note:", "33", sys.stderr), _printable(text), file=sys.stderr)
 
 
 def warn(text: str) -> None:
-    print(_coloured("warning:", "33", sys.stderr), text, file=sys.stderr)
+    print(_coloured("warning:", "33", sys.stderr), _printable(text), file=sys.stderr)
 
 
 def print_error(error: LaunchError) -> None:

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from slurm_launch import artifacts, launch
+from slurm_launch import artifacts
 from slurm_launch.cli.options import origin, resolve, verb_app
 from slurm_launch.cli.output import print_json
 from slurm_launch.errors import UsageError
-from slurm_launch.render import Embedded, read_embedded
+from slurm_launch.render import Embedded, read_embedded, render_script
 
 
 def render(
@@ -24,9 +24,10 @@ def render(
 ) -> None:
     found = resolve(flags, read_script(from_script) if from_script is not None else None)
     spec = found.spec()
-    when = datetime.now()
+    when = datetime.now().astimezone()
     name = artifacts.run_name(spec.exp_name, when)
-    text = launch.render(spec, name=name, when=when, embedded=origin(found))
+    # not launch.render: what only a submission needs would be a twentieth of the time
+    text = render_script(spec, name=name, when=when, run_dir=spec.run_dir, embedded=origin(found))
     if as_json:
         print_json(name=name, script=text, spec=spec.given())
     else:

@@ -8,9 +8,10 @@ run_node() {
   trap 'order=stop' TERM # Slurm itself ends the step
   # The directory is made by us, now: what somebody else put in its place, a link above all, is not used.
   if ! mkdir -p "${dir%/*}" || ! mkdir "$dir" || ! read -r token || ! echo "$token" >"$dir/token"; then
-    echo "failed $node cannot use $dir" && return 76
+    echo "failed $node cannot use $dir" && rm -rf "$dir" && return 76
   fi
-  export RAY_TMPDIR=$dir TMPDIR=${TMPDIR:-$dir} RAY_AUTH_TOKEN_PATH=$dir/token
+  export RAY_TMPDIR=$dir RAY_AUTH_TOKEN_PATH=$dir/token
+  [[ ${TMPDIR:-/tmp} != /tmp ]] || export TMPDIR=$dir # what Ray leaves there goes when we go
   # Ray gets what Slurm gave us on this node; by itself it would take the whole machine.
   cpus=$SLURM_CPUS_ON_NODE devices=${CUDA_VISIBLE_DEVICES:-${ROCR_VISIBLE_DEVICES-}} devices=${devices/NoDevFiles/}
   gpus=${devices//[^,]/} gpus=${SLURM_GPUS_ON_NODE:-$((${#devices} ? ${#gpus} + 1 : 0))}
@@ -48,7 +49,7 @@ run_node() {
     echo "failed $node its Ray has ended"
   fi
   end_processes TERM || end_processes KILL
-  [[ $order != *keep* ]] || { mkdir -p "$run.ray/$node" && cp -r "$dir"/ray-start.log "$dir"/session_2*/logs "$run.ray/$node/"; }
+  [[ $order != *keep* ]] || { mkdir -p "$run.ray/$node" && cp -r "$dir"/ray-start.log "$dir"/session_2*/logs "$run.ray/$node/" 2>/dev/null; }
   rm -rf "$dir" "$dir.job"
 }
 # end_processes SIGNAL: true when none of ours is left within a second.

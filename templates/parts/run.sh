@@ -16,8 +16,9 @@ tick() {
     esac
   done
   for node in "${ended[@]}"; do lose "$node" 'its srun has ended'; done
-  [[ ! ${ended_by-} ]] || case $(timeout 2 squeue -h -j "$SLURM_JOB_ID" -o %L) in # the time that is left
-    0:0[0-5] | INVALID) end 74 time-limit 'the time limit was reached' 'ask for more with --time' ;;
+  [[ ! ${ended_by-} ]] || case $(timeout 2 squeue -h -j "$SLURM_JOB_ID" -t all -o '%L %T') in # the time that is left, the state
+    *TIMEOUT | 0:0[0-5]' '*) end 74 time-limit 'the time limit was reached' 'ask for more with --time' ;;
+    *NODE_FAIL) end 72 node-lost 'Slurm has lost a node of the job' 'sinfo -R may tell why; submit again' ;;
     *) end 75 ended-from-outside "the job was ended from outside ($ended_by)" 'scancel or preemption: sacct may tell' ;;
   esac
 }

@@ -295,6 +295,14 @@ class TestSubmit:
         assert "sbatch: error: invalid partition specified: x" in answer.err
         assert "hint: `sinfo -s`" in answer.err
 
+    def test_what_sbatch_says_cannot_command_the_terminal(
+        self, launcher: Launcher, sbatch: Callable[[str], Path]
+    ) -> None:
+        sbatch("printf 'sbatch: \\033[2Jhi\\n' >&2; echo 4711")
+        assert "note: sbatch: \\x1b[2Jhi" in launcher(*GOOD).err
+        sbatch("printf 'sbatch: \\033[2Jno\\n' >&2; exit 1")
+        assert "\nsbatch: \\x1b[2Jno" in launcher(*GOOD).err
+
     def test_without_slurm(self, launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PATH", "/nowhere")
         answer = launcher(*GOOD)

@@ -194,6 +194,8 @@ class TestMerging:
         (problem,) = problems(found(NEEDED))
         assert problem.startswith("--mem and --mem-per-cpu exclude one another")
         assert f"at: {path}:1, {path}:2" in problem
+        assert len(problems(found({**NEEDED, "time": "soon"}))) == 2, "told together with other problems"
+        assert "--mem and --mem-per-cpu" in problems(found({**NEEDED, "mem_per_gpu": "1G"}))[0], "overruled or not"
 
     @pytest.mark.parametrize("variable", ["1", "true", "YES", "on"])
     def test_switches_in_the_environment(self, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Submission and waiting, against a stand-in sbatch (a real program in PATH) and scripted answers of scontrol."""
+"""Submission, against a stand-in sbatch: a real program in PATH."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import slurm_launch
-from slurm_launch import LaunchSpec, Run, artifacts, launch, process, runs
-from slurm_launch.errors import LaunchError, NoCommandCode, SlurmUnavailable, SubmitRefused, UsageError
+from slurm_launch import LaunchSpec, Run, artifacts, launch, runs
+from slurm_launch.errors import LaunchError, SlurmUnavailable, SubmitRefused, UsageError
 from slurm_launch.process import Result
 
 ROOT = Path(__file__).parents[2]
@@ -440,186 +439,3 @@ def test_the_api_is_functions_even_after_the_modules_are_loaded() -> None:
         "assert slurm_launch.render(LaunchSpec(exp_name='t', command='true')).startswith('#!')\n"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
-
-
-# Waiting
-
-ANSWERS = dict[str, list[Result | LaunchError | BaseException]]
-
-
-def shown(state: str, code: str = "0:0", reason: str = "None", job: str = "12") -> Result:
-    text = f"JobId={job} JobName=t UserId=a(1) JobState={state} Reason={reason} Dependency=(null) ExitCode={code} X=1\n"
-    return Result((), 0, text, "")
-
-
-def array(*tasks: tuple[str, str, str]) -> Result:
-    lines = [shown(state, code, job=f"1{i} ArrayJobId=12 ArrayTaskId={t}") for i, (t, state, code) in enumerate(tasks)]
-    return Result((), 0, "".join(line.stdout for line in lines), "")
-
-
-GONE = Result((), 1, "", "slurm_load_jobs error: Invalid job id specified\n")
-DOWN = Result((), 1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n")
-NO_SACCT = Result((), 1, "", "Slurm accounting storage is disabled\n")
-
-
-class Scripted:
-    """Answers scontrol and sacct from lists."""
-
-    def __init__(self, scontrol: Sequence[Any], sacct: Sequence[Any] = (NO_SACCT,)) -> None:
-        self.answers = {"scontrol": list(scontrol), "sacct": list(sacct)}
-        self.asked: list[list[str]] = []
-        self.told: list[str] = []
-        self.slept: list[float] = []
-
-    def __call__(self, argv: Sequence[str], **_: Any) -> Result:
-        self.asked.append(list(argv))
-        answers = self.answers[argv[0]]
-        answer = answers.pop(0) if len(answers) > 1 else answers[0]
-        if isinstance(answer, BaseException):
-            raise answer
-        assert isinstance(answer, Result)
-        return answer
-
-    def wait(self, run: Run) -> int:
-        poll = lambda: repeat(0.0)  # noqa: E731
-        return launch.wait(run, env={}, runner=self, poll=poll, sleep=self.slept.append, tell=self.told.append)
-
-
-@pytest.fixture
-def run(site: Site) -> Run:
-    return site.submit()
-
-
-@pytest.mark.parametrize(("state", "code", "expected"), [("COMPLETED", "0:0", 0), ("FAILED", "3:0", 3)])
-def test_the_commands_own_code(run: Run, state: str, code: str, expected: int) -> None:
-    slurm = Scripted([shown("PENDING", reason="Priority"), shown("RUNNING"), shown("COMPLETING"), shown(state, code)])
-    assert slurm.wait(run) == expected
-    assert slurm.told == []
-    assert len(slurm.slept) == 3
-
-
-@pytest.mark.parametrize(
-    ("state", "code", "words"),
-    [
-        ("CANCELLED", "0:15", "was cancelled"),
-        ("TIMEOUT", "0:15", "reached its time limit"),
-        ("NODE_FAIL", "0:0", "lost a node"),
-        ("PREEMPTED", "0:15", "was preempted"),
-        ("OUT_OF_MEMORY", "0:125", "ran out of memory"),
-        ("BOOT_FAIL", "0:0", "did not boot"),
-        ("FAILED", "0:9", "was killed by signal 9"),
-        ("FAILED", "0:53", "could not start"),
-        ("REVOKED", "0:0", "ended as REVOKED"),
-    ],
-)
-def test_no_code_of_the_command(run: Run, state: str, code: str, words: str) -> None:
-    with pytest.raises(NoCommandCode, match=words) as caught:
-        Scripted([shown(state, code)]).wait(run)
-    assert caught.value.exit_code == 5
-    assert caught.value.at == run.log
-
-
-def end_line(outcome: str, code: int) -> str:
-    return f"[slurm-launch] 2026-11-16T09:05:09+00:00 end outcome={outcome} code={code} total_s=3\n"
-
-
-def test_a_code_of_ours_is_not_the_commands(run: Run) -> None:
-    Path(run.log).write_text(end_line("nodes-missing", 71))
-    with pytest.raises(NoCommandCode, match=r"nodes-missing \(exit code 71\)"):
-        Scripted([shown("FAILED", "71:0")]).wait(run)
-
-
-def test_the_same_code_from_the_command_is(run: Run) -> None:
-    Path(run.log).write_text(end_line("command-failed", 71))
-    assert Scripted([shown("FAILED", "71:0")]).wait(run) == 71
-
-
-def test_accounting_after_scontrol_has_forgotten(run: Run) -> None:
-    late = [Result((), 0, "12|RUNNING|0:0\n", ""), Result((), 0, "12|FAILED|4:0\n", "")]
-    slurm = Scripted([shown("RUNNING"), GONE], late)
-    assert slurm.wait(run) == 4
-
-
-@pytest.mark.parametrize("sacct", [NO_SACCT, Result((), 0, "", ""), process.SlurmNotFound("sacct is not in PATH")])
-def test_the_log_is_the_last_witness(run: Run, sacct: Any) -> None:
-    Path(run.log).write_text(end_line("command-failed", 6))
-    assert Scripted([GONE], [sacct]).wait(run) == 6
-    Path(run.log).write_text(end_line("ok", 0))
-    assert Scripted([GONE], [sacct]).wait(run) == 0
-
-
-def test_unknown_is_not_good(run: Run) -> None:
-    with pytest.raises(NoCommandCode, match="left the queue without a trace"):
-        Scripted([GONE]).wait(run)
-
-
-def test_an_array_ends_with_its_last_task_and_worst_code(run: Run) -> None:
-    slurm = Scripted(
-        [
-            array(("0-2%1", "PENDING", "0:0")),
-            array(("1-2%1", "PENDING", "0:0"), ("0", "RUNNING", "0:0")),
-            array(("2", "PENDING", "0:0"), ("1", "RUNNING", "0:0"), ("0", "FAILED", "3:0")),
-            array(("2", "RUNNING", "0:0"), ("1", "COMPLETED", "0:0")),  # task 0 is forgotten by now
-            array(("2", "FAILED", "2:0"), ("1", "COMPLETED", "0:0")),
-        ]
-    )
-    assert slurm.wait(run) == 3
-
-
-def test_a_task_without_a_code_spoils_the_array(run: Run) -> None:
-    with pytest.raises(NoCommandCode, match="job 12_1 was cancelled"):
-        Scripted([array(("0", "FAILED", "3:0"), ("1", "CANCELLED", "0:15"))]).wait(run)
-
-
-def test_a_forgotten_task_is_asked_for(run: Run) -> None:
-    slurm = Scripted([array(("0", "RUNNING", "0:0"), ("1", "RUNNING", "0:0")), GONE], [Result((), 0, "12_0|COMPLETED|0:0\n12_1|FAILED|9:0\n", "")])  # fmt: skip  # noqa: E501
-    assert slurm.wait(run) == 9
-
-
-def test_an_array_forgotten_while_it_was_pending(run: Run) -> None:
-    with pytest.raises(NoCommandCode, match="without a trace"):
-        Scripted([array(("0-2", "PENDING", "0:0")), GONE]).wait(run)
-
-
-def test_a_silent_controller_is_told_once_and_waited_out(run: Run) -> None:
-    late = process.SlurmTimedOut("scontrol did not answer within 60 s")
-    slurm = Scripted([DOWN, late, DOWN, shown("RUNNING"), shown("COMPLETED")])
-    assert slurm.wait(run) == 0
-    assert len(slurm.told) == 2
-    assert "Unable to contact slurm controller" in slurm.told[0]
-    assert "answers again" in slurm.told[1]
-
-
-def test_no_scontrol_is_an_error(run: Run) -> None:
-    with pytest.raises(SlurmUnavailable):
-        Scripted([process.SlurmNotFound("scontrol is not in PATH")]).wait(run)
-
-
-def test_ctrl_c_leaves_the_job_alone(run: Run) -> None:
-    slurm = Scripted([shown("RUNNING"), KeyboardInterrupt()])
-    with pytest.raises(KeyboardInterrupt):
-        slurm.wait(run)
-    assert slurm.told == ["job 12 goes on; `scancel 12` ends it"]
-    assert {argv[0] for argv in slurm.asked} == {"scontrol"}
-
-
-def test_questions_about_a_federated_job_go_to_its_cluster(site: Site) -> None:
-    site.answers("12;west\n")
-    slurm = Scripted([shown("COMPLETED")])
-    slurm.wait(site.submit())
-    assert slurm.asked == [["scontrol", "-M", "west", "show", "job", "-o", "12"]]
-
-
-def test_a_run_without_a_job(site: Site) -> None:
-    site.answers("nothing\n")
-    with pytest.raises(LaunchError):
-        site.submit()
-    with pytest.raises(LaunchError, match="no job id"):
-        Scripted([GONE]).wait(runs.read(site.work / f"{NAME}.json"))
-
-
-def test_the_pauses_grow_and_stay_bounded() -> None:
-    pauses = [pause for pause, _ in zip(launch.backoff(), range(20), strict=False)]
-    assert pauses[0] == 0.5
-    assert pauses == sorted(pauses)
-    assert pauses[-1] == 5.0

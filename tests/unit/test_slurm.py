@@ -163,6 +163,7 @@ def test_unreachable_is_not_refused() -> None:
         (shown("1", "CANCELLED", "None", "0:15"), JobState("1", "CANCELLED", 0, 15), None),
         (shown("1", "TIMEOUT", "TimeLimit", "0:15"), JobState("1", "TIMEOUT", 0, 15, "TimeLimit"), None),
         (shown("1", "OUT_OF_MEMORY", "OOM", "0:125"), JobState("1", "OUT_OF_MEMORY", 0, 125, "OOM"), None),
+        (shown("1", "FAILED", "Raised:9(Kill)", "1:9"), JobState("1", "FAILED", 1, 9, "Raised:9(Kill)"), None),
         (shown("1", "PREEMPTED", code="3:0"), JobState("1", "PREEMPTED", 3, 0), None),
     ],
 )  # fmt: skip

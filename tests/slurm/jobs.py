@@ -1,0 +1,111 @@
+"""Launch a job on the test cluster as alice would, and read what it left."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from slurm_launch import LaunchSpec
+from slurm_launch.render import render_script
+from tests.testbed import Cluster
+
+ROOT = Path(__file__).parents[2]
+VENV = ROOT / ".venv"
+OLD_RAY = ROOT / ".venv-old-ray"
+HOME = "/home/alice"
+_numbers = count(1)
+
+
+@dataclass
+class Job:
+    """A job of ours: submitted, perhaps ended."""
+
+    cluster: Cluster
+    id: str
+    name: str
+    user: str = "alice"
+    state: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def log(self) -> str:
+        path = self.cluster.path(f"/home/{self.user}/{self.name}.log")
+        return path.read_text() if path.exists() else ""
+
+    @property
+    def script(self) -> str:
+        return self.cluster.path(f"/home/{self.user}/{self.name}.sh").read_text()
+
+    @property
+    def output(self) -> list[str]:
+        """The lines of the command's own output."""
+        return [line for line in self.log.splitlines() if not line.startswith("[slurm-launch]")]
+
+    @property
+    def phases(self) -> list[str]:
+        return [line.split()[2] for line in self.log.splitlines() if re.match(r"\[slurm-launch\] \d{4}-", line)]
+
+    @property
+    def end(self) -> dict[str, str]:
+        """The last line of the log, taken apart."""
+        last = self.log.splitlines()[-1]
+        assert " end outcome=" in last, self.log
+        return {key: plain or quoted for key, quoted, plain in re.findall(r'([a-z-]+)=(?:"([^"]*)"|(\S+))', last)}
+
+    @property
+    def code(self) -> int:
+        return int(self.state["ExitCode"].split(":")[0])
+
+    def kept(self, node: str) -> list[str]:
+        folder = self.cluster.path(f"/home/{self.user}/{self.name}.ray/{node}")
+        return sorted(str(path.relative_to(folder)) for path in folder.rglob("*")) if folder.exists() else []
+
+    def wait(self, timeout: float = 90) -> Job:
+        self.state = self.cluster.wait_job(self.id, timeout)
+        return self
+
+    def wait_for(self, text: str, timeout: float = 60) -> Job:
+        """Until the log says so."""
+        import time
+
+        for _ in range(int(timeout * 10)):
+            if re.search(text, self.log):
+                return self
+            time.sleep(0.1)
+        raise AssertionError(f"{text!r} did not come within {timeout} s:\n{self.log}")
+
+
+def submit(cluster: Cluster, *, user: str = "alice", ray: Path = VENV, sbatch: tuple[str, ...] = (), **options: Any) -> Job:
+    """Render with these options and submit; ray=... is the environment that holds Ray."""
+    options = {"exp_name": "test", "cpus_per_task": 1, "command": "true", **options}
+    options["load_env"] = [f"export PATH={shlex.quote(str(ray / 'bin'))}:$PATH", *options.get("load_env", [])]
+    spec = LaunchSpec(**options)
+    name = f"{spec.exp_name}-{next(_numbers)}"
+    text = render_script(spec, name=name, when=datetime(2026, 11, 16, tzinfo=timezone.utc))
+    cluster.run(["tee", f"{name}.sh"], user=user, stdin=text, check=True)
+    result = cluster.run(["sbatch", "--parsable", *sbatch, f"{name}.sh"], user=user)
+    assert result.returncode == 0, result.stderr
+    return Job(cluster, result.stdout.strip(), name, user)
+
+
+def run(cluster: Cluster, timeout: float = 90, **options: Any) -> Job:
+    return submit(cluster, **options).wait(timeout)
+
+
+def python(code: str) -> str:
+    """A command that runs this Python code."""
+    return f"python3 -c {shlex.quote(code)}"
+
+
+def wrapped_ray(cluster: Cluster, code: str) -> str:
+    """Shell code for load_env that puts a `ray` before the real one which runs this code first."""
+    folder = f"{HOME}/wrapped-{next(_numbers)}"
+    script = f'#!/bin/bash\n{code}\nexec "{VENV}/bin/ray" "$@"\n'
+    cluster.run(["mkdir", folder], check=True)
+    cluster.run(["tee", f"{folder}/ray"], stdin=script, check=True)
+    cluster.run(["chmod", "755", f"{folder}/ray"], check=True)
+    return f"export PATH={folder}:$PATH"

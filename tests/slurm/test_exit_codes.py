@@ -1,0 +1,65 @@
+"""Contract 1: the job's code is the command's; our own failures have codes of their own."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.slurm.jobs import run
+from tests.testbed import Cluster
+
+pytestmark = pytest.mark.slurm
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "state"),
+    [
+        ("true", 0, "COMPLETED"),
+        ("exit 3", 3, "FAILED"),
+        ("no-such-program", 127, "FAILED"),
+        ("bash -c 'kill -KILL $$'", 137, "FAILED"),
+        ("false | true", 0, "COMPLETED"),  # the user's shell, not ours: no pipefail
+        ("if; then", 2, "FAILED"),  # a syntax error is the command's own failure
+    ],
+)
+def test_the_jobs_code_is_the_commands(cluster: Cluster, command: str, code: int, state: str) -> None:
+    job = run(cluster, num_nodes=1, command=command)
+    assert (job.code, job.state["JobState"]) == (code, state), job.log
+    assert job.end["outcome"] == ("ok" if code == 0 else "command-failed")
+    assert job.end["code"] == str(code)
+    assert bool(job.kept("n1")) == (code != 0), "Ray's logs are kept when something failed, and only then"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"load_env": ["false"]},
+        {"load_env": ["true", "echo one\nno-such-loader"]},
+        {"venv": "/no/such/venv"},
+        {"modules": ["no-such-module/1.0"]},
+        {"conda_env": "no-such-environment"},
+        {"load_env": ["exit 0"]},
+        {"load_env": ["PATH=/usr/bin:/bin"]},
+    ],
+    ids=["false", "second", "venv", "module", "conda", "exit", "no-ray"],
+)
+def test_an_environment_that_fails_ends_the_job_before_any_node_starts(cluster: Cluster, options: dict[str, object]) -> None:
+    job = run(cluster, num_nodes=2, **options)
+    assert job.code in (73, 77), job.log
+    assert job.end["outcome"] == ("script-failed" if job.code == 77 else "environment-failed")
+    assert job.end["phase"] == "environment"
+    assert job.end["hint"]
+    assert "starting" not in job.phases
+
+
+def test_the_command_has_the_environment_and_nothing_of_ours_in_its_way(cluster: Cluster) -> None:
+    job = run(
+        cluster,
+        num_nodes=1,
+        env={"GREETING": "it's \"me\" & $HOME\nagain", "EMPTY": ""},
+        load_env=["export LOADED=yes"],
+        command='printf "<%s><%s><%s>" "$GREETING" "${EMPTY-unset}" "$LOADED"; echo "$-" "$(trap)"; type say end tick 2>&1 | wc -l; readlink /proc/self/fd/0',
+    )
+    assert job.code == 0, job.log
+    text = "\n".join(job.output)
+    assert "<it's \"me\" & $HOME\nagain><><yes>hBc \n" in text
+    assert text.endswith("/dev/null")

@@ -1,0 +1,153 @@
+"""Contract 7 and 8: whatever fails, the job ends (or goes on) as promised, names the node and keeps Ray's logs.
+
+docs/failures.md tells the user what each of these looks like.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.slurm.conftest import left_behind
+from tests.slurm.jobs import Job, python, run, submit, wrapped_ray
+from tests.testbed import Cluster, NodeOptions
+
+pytestmark = pytest.mark.slurm
+
+RAYLET = r"/raylet/raylet "
+# A command that needs no Ray and ends only when it is told to.
+PATIENT = "trap 'echo SAVED; exit 0' TERM; while :; do sleep 0.1; done"
+
+
+def failed(job: Job, code: int, outcome: str, node: str) -> None:
+    assert job.code == code, job.log
+    end = job.end
+    assert (end["outcome"], end["code"], end["node"]) == (outcome, str(code), node), job.log
+    assert node in end["cause"]
+    assert end["hint"]
+
+
+def test_the_heads_raylet_dies_in_the_bring_up(cluster: Cluster) -> None:
+    slow_worker = wrapped_ray(cluster, "[[ $SLURMD_NODENAME == n1 ]] || sleep 60")
+    job = submit(cluster, num_nodes=2, load_env=[slow_worker]).wait_for("nodes=1/2")
+    assert cluster.signal("n1", RAYLET, signal.SIGKILL)
+    failed(job.wait(), 70, "head-failed", "n1")
+    assert "raylet" in job.log
+    assert "ray-start.log" in job.kept("n1")
+    assert any(name.startswith("logs/") and "raylet" in name for name in job.kept("n1"))
+
+
+def test_a_node_without_ray(cluster: Cluster) -> None:
+    job = run(cluster, num_nodes=3, load_env=[wrapped_ray(cluster, "[[ $SLURMD_NODENAME != n3 ]] || exec ray-is-missing")])
+    failed(job, 71, "node-failed", "n3")
+    assert "n3 said: n3: " in job.log
+    assert "not found" in job.end["cause"]
+
+
+def test_enough_nodes_are_left(cluster: Cluster) -> None:
+    broken = wrapped_ray(cluster, "[[ $SLURMD_NODENAME != n3 ]] || exit 9")
+    job = run(cluster, num_nodes=3, min_nodes=2, on_node_loss="continue", load_env=[broken], command="echo RAN")
+    assert job.code == 0, job.log
+    assert "RAN" in job.output
+    assert "lost node=n3" in job.log
+
+
+def test_nodes_missing_at_the_deadline(cluster: Cluster) -> None:
+    job = run(
+        cluster, num_nodes=3, start_timeout=15, load_env=[wrapped_ray(cluster, "[[ $SLURMD_NODENAME != n2 ]] || sleep 90")]
+    )
+    failed(job, 71, "nodes-missing", "n2")
+    assert "nodes missing after 15 s: n2 (2 of 3 joined)" in job.end["cause"]
+
+
+def test_a_worker_dies_while_the_command_runs(cluster: Cluster) -> None:
+    job = submit(cluster, num_nodes=3, command=PATIENT).wait_for(" command ")
+    assert cluster.signal("n2", RAYLET, signal.SIGKILL)
+    failed(job.wait(), 72, "node-lost", "n2")
+    assert "SAVED" in job.output, "the command gets SIGTERM and its time"
+    assert "ray-start.log" in job.kept("n2")
+
+
+def test_the_job_goes_on_without_a_lost_worker(cluster: Cluster) -> None:
+    until_two = python(
+        "import ray, time; ray.init()\nwhile sum(n['Alive'] for n in ray.nodes()) > 2: time.sleep(0.2)\nprint('TWO LEFT')"
+    )
+    job = submit(cluster, num_nodes=3, on_node_loss="continue", command=until_two).wait_for(" command ")
+    assert cluster.signal("n3", RAYLET, signal.SIGKILL)
+    job.wait()
+    assert job.code == 0, job.log
+    assert "TWO LEFT" in job.output
+    assert "lost node=n3" in job.log
+
+
+def test_the_head_is_lost_whatever_the_policy(cluster: Cluster) -> None:
+    job = submit(cluster, num_nodes=2, on_node_loss="continue", command=PATIENT).wait_for(" command ")
+    assert cluster.signal("n1", "gcs_server", signal.SIGKILL)
+    failed(job.wait(), 72, "node-lost", "n1")
+
+
+@pytest.mark.parametrize("policy", ["fail", "continue"])
+def test_a_link_is_cut_while_the_command_runs(cluster: Cluster, policy: str) -> None:
+    command = PATIENT if policy == "fail" else "until [[ -e go ]]; do sleep 0.1; done; echo WENT ON"
+    cluster.run(["rm", "-f", "go"])
+    job = submit(cluster, num_nodes=3, on_node_loss=policy, command=command).wait_for(" command ")
+    cluster.link_down("n3")
+    job.wait_for("n3")
+    if policy == "continue":
+        job.wait_for("lost node=n3")
+        cluster.run(["touch", "go"])
+    # The node cannot hear that it is over; once it is back, Slurm ends what is there.
+    job.wait_for(" end outcome=")
+    cluster.link_up("n3")
+    job.wait(120)
+    if policy == "fail":
+        failed(job, 72, "node-lost", "n3")
+    else:
+        assert "WENT ON" in job.output, job.log
+        assert job.end["outcome"] == "ok"
+
+
+def test_no_space_on_a_node(make_cluster: Callable[..., Cluster]) -> None:
+    cluster = make_cluster(nodes=2, node_options={"n2": NodeOptions(tmp_size="16k")})
+    cluster.run(["dd", "if=/dev/zero", "of=/tmp/full", "bs=1k"], node="n2", user="bob")
+    job = run(cluster, num_nodes=2)
+    failed(job, 71, "node-failed", "n2")
+    assert "No space left" in job.log
+    assert "--temp-dir" in job.end["hint"]
+    assert left_behind(cluster) == ["n2:/tmp/full"]
+
+
+def test_a_link_is_down_from_the_start(make_cluster: Callable[..., Cluster]) -> None:
+    cluster = make_cluster(nodes=2, slurm_conf_extra=["MessageTimeout=5"])
+    gate = "until [[ -e go ]]; do sleep 0.1; done"
+    job = submit(cluster, num_nodes=2, start_timeout=40, load_env=["echo GATE", gate]).wait_for("GATE")
+    cluster.link_down("n2")
+    cluster.run(["touch", "go"])
+    job.wait_for(" end outcome=", 80)
+    assert job.end["node"] == "n2", job.log
+    assert job.end["code"] == "71"
+    assert job.end["hint"]
+
+
+@pytest.mark.parametrize("policy", ["fail", "continue"])
+def test_a_slurmd_dies_while_the_command_runs(make_cluster: Callable[..., Cluster], policy: str) -> None:
+    """Slurm itself ends the job when it misses a node, unless the job was told to go on."""
+    cluster = make_cluster(nodes=2, slurmd_timeout=10, slurm_conf_extra=["MessageTimeout=4"])
+    command = "echo UP; until [[ -e go ]]; do sleep 0.1; done; echo WENT ON"
+    job = submit(cluster, num_nodes=2, on_node_loss=policy, requeue=False, command=command).wait_for("\nUP")
+    cluster.kill_slurmd("n2")
+    if policy == "continue":
+        for _ in range(400):
+            if "DOWN" in cluster.run(["scontrol", "show", "node", "n2"]).stdout:
+                break
+            time.sleep(0.1)
+        cluster.run(["touch", "go"])
+        job.wait_for(" end outcome=ok")
+        assert "WENT ON" in job.output
+    else:
+        job.wait_for(" end outcome=")
+        assert (job.end["outcome"], job.end["code"]) == ("node-lost", "72"), job.log
+        assert job.wait().state["JobState"] == "NODE_FAIL"

@@ -1,0 +1,85 @@
+"""Contract 9: the end, whoever brings it about, leaves nothing of ours, and takes nothing of others with it."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from tests.slurm.jobs import python, run, submit
+from tests.testbed import Cluster
+
+pytestmark = pytest.mark.slurm
+
+SAVES = "trap 'echo GOT TERM; sleep 1; echo SAVED; exit 0' TERM; echo UP; while :; do sleep 0.1; done"
+
+
+def test_scancel_gives_the_command_its_time(cluster: Cluster) -> None:
+    job = submit(cluster, num_nodes=2, command=SAVES).wait_for("^UP|\nUP")
+    cluster.run(["scancel", job.id], check=True)
+    job.wait()
+    assert job.state["JobState"] == "CANCELLED"
+    assert job.output[-2:] == ["GOT TERM", "SAVED"], job.log
+    assert job.end["outcome"] == "ended-from-outside"
+
+
+def test_the_time_limit_gives_the_command_its_time(cluster: Cluster) -> None:
+    job = submit(cluster, num_nodes=2, partition="short", time="1", command=SAVES).wait(150)
+    assert job.state["JobState"] == "TIMEOUT"
+    assert job.output[-2:] == ["GOT TERM", "SAVED"], job.log
+    assert job.end["outcome"] == "time-limit"
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
+def test_the_batch_shell_is_killed(cluster: Cluster, sent: int) -> None:
+    job = submit(cluster, num_nodes=2, command=SAVES).wait_for("\nUP")
+    assert cluster.signal("n1", r"^/bin/bash /var/.*slurm_script", sent)
+    job.wait()
+    assert job.state["JobState"] in ("FAILED", "CANCELLED"), job.state
+    if sent == signal.SIGTERM:
+        assert job.output[-2:] == ["GOT TERM", "SAVED"], job.log
+        assert job.code == 75
+
+
+def test_scancel_in_the_bring_up(cluster: Cluster) -> None:
+    job = submit(cluster, num_nodes=3).wait_for(" starting ")
+    time.sleep(1)
+    cluster.run(["scancel", job.id], check=True)
+    job.wait()
+    assert job.state["JobState"] == "CANCELLED"
+    assert job.end["outcome"] == "ended-from-outside"
+    assert job.end["phase"] == "bring-up"
+
+
+def test_what_tasks_left_running_goes_too(cluster: Cluster) -> None:
+    """Actors that outlive the driver, and a daemon that a task has put into a session of its own."""
+    job = run(
+        cluster,
+        num_nodes=2,
+        command=python(
+            "import ray, subprocess; ray.init()\n"
+            "@ray.remote\nclass Stays:\n"
+            "    def begin(self): subprocess.Popen(['sleep', '900'], start_new_session=True); return 1\n"
+            "actor = Stays.options(name='a', lifetime='detached').remote()\n"
+            "print('BEGUN', ray.get(actor.begin.remote()))"
+        ),
+    )
+    assert job.code == 0, job.log
+    assert "BEGUN 1" in job.output  # the fixture looks at what is left
+
+
+def test_the_job_leaves_the_queue_at_once(cluster: Cluster) -> None:
+    """No timing is asserted but Slurm's own: the default KillWait would show as half a minute."""
+    job = run(cluster, num_nodes=3, command="date +%s > ended")
+    left = time.mktime(time.strptime(job.state["EndTime"], "%Y-%m-%dT%H:%M:%S"))
+    ended = int(cluster.path("/home/alice/ended").read_text())
+    assert left - ended <= 5
+
+
+def test_ray_logs_are_kept_on_request(cluster: Cluster) -> None:
+    job = run(cluster, num_nodes=2, keep_ray_logs=True)
+    assert job.code == 0, job.log
+    for node in ("n1", "n2"):
+        assert "ray-start.log" in job.kept(node)
+        assert any("raylet" in name for name in job.kept(node))
