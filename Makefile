@@ -4,16 +4,27 @@ VENV := .venv
 OLD_RAY := .venv-old-ray
 BIN := $(VENV)/bin
 # What the test cluster needs, installed as root when it is missing.
-PACKAGES := slurm-wlm munge iproute2 procps slurmdbd mariadb-server
-.PHONY: demo test check bench cluster golden clean packages
+PACKAGES := slurm-wlm munge iproute2 procps slurmdbd mariadb-server debootstrap
+.PHONY: demo test matrix soak check bench cluster golden clean packages
 
 demo: $(VENV)/.ready
 	@echo '== slurm-launch --exp-name demo --command "python train.py" --num-nodes 3 --num-gpus 4 --time 1:00:00 --dry-run'
 	@$(BIN)/slurm-launch --exp-name demo --command "python train.py" --num-nodes 3 --num-gpus 4 --time 1:00:00 --dry-run
 
+# Two at a time: many tests on the cluster wait for a timer of Slurm's, and each worker has a cluster of its own.
 test: check packages $(OLD_RAY)/.ready
-	$(BIN)/python -m pytest -n 2 -m "not slurm"
-	$(BIN)/python -m pytest -m slurm --durations=10
+	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=10
+
+# The core of the tests on a newer Slurm, in a folder that debootstrap makes once (SUITE=sid for the newest).
+SUITE ?= trixie
+CORE := bring_up exit_codes shared_nodes faults teardown
+matrix: packages $(OLD_RAY)/.ready $(VENV)/.ready
+	$(BIN)/python -m tests.testbed --prepare $(SUITE)
+	TESTBED_SUITE=$(SUITE) $(BIN)/python -m pytest -n 2 --dist loadfile $(CORE:%=tests/slurm/test_%.py)
+
+# Ten rounds of jobs that start at the same moment on the same nodes.
+soak: packages $(VENV)/.ready
+	SOAK_ROUNDS=10 $(BIN)/python -m pytest tests/slurm/test_shared_nodes.py -k same_moment
 
 # Every template and golden script goes through bash -n and shellcheck in tests/unit/test_golden.py as well.
 check: $(VENV)/.ready
@@ -46,7 +57,7 @@ $(OLD_RAY)/.ready:
 
 packages:
 	@if [ "$$(id -u)" != 0 ]; then echo 'not root: the tests on the real cluster will be skipped'; \
-	elif ! command -v slurmctld slurmd slurmdbd munged ip mariadbd >/dev/null; then \
+	elif ! command -v slurmctld slurmd slurmdbd munged ip mariadbd debootstrap >/dev/null; then \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(PACKAGES) >/dev/null; fi
 
 clean:

@@ -24,7 +24,7 @@ from slurm_launch.values import code, show
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-    from slurm_launch.render import Embedded
+    from slurm_launch.script import Embedded
 
 PREFIX = "SLAUNCH_"
 # Variables of ours that are no options: read by the command itself, or set in jobs by the script. The script cannot

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from slurm_launch.errors import UsageError
 from slurm_launch.spec import options
+from slurm_launch.values import show
 
 if TYPE_CHECKING:
     from slurm_launch.spec import LaunchSpec
@@ -15,8 +17,7 @@ def directive_lines(spec: LaunchSpec, log: str) -> list[str]:
     """The lines in their fixed order; the user's additions last, or in place of ours of the same name."""
     wanted: dict[str, str | None] = {
         "job-name": spec.exp_name,
-        # Slurm fills in %-patterns here; an array's tasks get a log each.
-        "output": log.replace("%", "%%") if not spec.array else f"{log[: -len('.log')].replace('%', '%%')}_%a.log",
+        "output": _log_pattern(log, array=spec.array is not None),
         "open-mode": "append",  # a requeued job must not erase what the first one wrote
         "nodes": str(spec.nodes),
         "ntasks-per-node": "1",
@@ -34,6 +35,19 @@ def directive_lines(spec: LaunchSpec, log: str) -> list[str]:
         wanted["no-kill"] = None  # else Slurm itself ends the job when a node fails
     wanted.update(spec.sbatch)
     return [_line(key, value) for key, value in wanted.items() if key not in spec.no_sbatch]
+
+
+def _log_pattern(log: str, array: bool) -> str:
+    """The log's path as Slurm reads it: with %-patterns, of which we want one, and for arrays alone."""
+    if "\\" in log:
+        # Here a backslash is an escape that turns the patterns off. Slurm 22.05 and 24.11 undo it once, 26.05 twice.
+        raise UsageError(
+            f"no spelling of a log with a backslash in its path works in all versions of Slurm: {show(log, 200)}",
+            at="--run-dir",
+            hint="choose another --run-dir",
+        )
+    pattern = log.replace("%", "%%")
+    return f"{pattern.removesuffix('.log')}_%a.log" if array else pattern  # an array's tasks get a log each
 
 
 def _gpus(spec: LaunchSpec) -> dict[str, str | None]:

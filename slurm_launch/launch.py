@@ -21,7 +21,7 @@ from slurm_launch.slurm import JobState
 from slurm_launch.spec import LaunchSpec
 
 if TYPE_CHECKING:
-    from slurm_launch.render import Embedded
+    from slurm_launch.script import Embedded
 
 Tell = Callable[[str], object]  # gets what the user should know beside the result, a line at a time
 PathText = str | os.PathLike[str]
@@ -43,7 +43,7 @@ def render(
     `when`, which is by default now. `run_dir` is the directory of the log as the job sees it, by default the
     spec's. `embedded` is the origin of the spec that the header tells, by default the values given.
     """
-    from slurm_launch.render import render_script  # jinja2 costs time
+    from slurm_launch.script import render_script  # jinja2 costs time
 
     when = _local(when)
     return render_script(

@@ -17,7 +17,7 @@ from slurm_launch import config
 from slurm_launch.cli.output import markup, warn
 from slurm_launch.config_files import is_list, profile_names
 from slurm_launch.errors import UsageError
-from slurm_launch.render import Embedded
+from slurm_launch.script import Embedded
 from slurm_launch.spec import LaunchSpec, Option, flag_name, options
 
 WORDS = "words"  # the parameter that holds the command after --

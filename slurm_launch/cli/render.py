@@ -12,7 +12,7 @@ from slurm_launch import artifacts
 from slurm_launch.cli.options import origin, resolve, verb_app
 from slurm_launch.cli.output import print_json
 from slurm_launch.errors import UsageError
-from slurm_launch.render import Embedded, read_embedded, render_script
+from slurm_launch.script import Embedded, read_embedded, render_script
 
 
 def render(

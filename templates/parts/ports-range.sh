@@ -13,16 +13,16 @@ free_block() {
   return 1
 }
 pick_port() {
-  free_block "$1" "$SLURM_CPUS_ON_NODE" || end 70 head-failed "no free block of ports in $port_first-$port_last on $head" \
+  free_block "$((attempt++))" "$SLURM_CPUS_ON_NODE" || end 70 head-failed "no free block of ports in $port_first-$port_last on $head" \
     "give a wider --port-range" "$head"
   port=$block
 }
 # The block's first ports are for Ray's services (the head's GCS, Ray Client and dashboard have 0 to 2), the rest for workers.
-# shellcheck disable=SC2317,SC2329 # runs on the nodes
 port_flags() {
-  if [[ $node == "$head" ]]; then block=$port block_last=$((port + 15 + 4 * cpus)); else free_block 0 "$cpus"; fi
+  if [[ $node == "$head" ]]; then block=$port block_last=$((port + 15 + 4 * SLURM_CPUS_ON_NODE)); else free_block 0 "$SLURM_CPUS_ON_NODE"; fi
   ((block_last <= port_last)) || block_last=$port_last
+  export DASHBOARD_METRIC_PORT=$((block + 9)) AUTOSCALER_METRIC_PORT=$((block + 10))
   port_args=(--node-manager-port=$((block + 3)) --object-manager-port=$((block + 4)) --runtime-env-agent-port=$((block + 5))
     --dashboard-agent-listen-port=$((block + 6)) --dashboard-agent-grpc-port=$((block + 7))
-    --metrics-export-port=$((block + 8)) --min-worker-port=$((block + 10)) --max-worker-port="$block_last")
+    --metrics-export-port=$((block + 8)) --min-worker-port=$((block + 11)) --max-worker-port="$block_last")
 }

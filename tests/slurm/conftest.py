@@ -13,6 +13,10 @@ from tests.slurm.jobs import OLD_RAY, ROOT, VENV
 from tests.testbed import Cluster, unavailable_reason, venv_binds
 
 
+# Another Slurm than the machine's own: `make matrix` says trixie.
+SUITE = os.environ.get("TESTBED_SUITE", "host")
+
+
 def need_cluster(accounting: bool = False) -> None:
     """Skip, or in CI fail, where no cluster can be had: there nobody would notice that nothing is tested."""
     reason = unavailable_reason(accounting)
@@ -32,7 +36,7 @@ def binds() -> list[str | Path]:
 @pytest.fixture(scope="session")
 def _shared() -> Iterator[Cluster]:
     need_cluster()
-    with Cluster(nodes=6, slurmd_timeout=90, binds=binds()) as running:
+    with Cluster(nodes=6, suite=SUITE, slurmd_timeout=90, binds=binds()) as running:
         yield running
 
 
@@ -65,7 +69,7 @@ def make_cluster() -> Iterator[Callable[..., Cluster]]:
     started: list[Cluster] = []
 
     def make(**options: Any) -> Cluster:
-        started.append(Cluster(binds=binds(), **options))
+        started.append(Cluster(suite=SUITE, binds=binds(), **options))
         started[-1].start()
         return started[-1]
 

@@ -32,7 +32,7 @@ def failed(job: Job, code: int, outcome: str, node: str) -> None:
 
 def test_the_heads_raylet_dies_in_the_bring_up(cluster: Cluster) -> None:
     slow_worker = wrapped_ray(cluster, "[[ $SLURMD_NODENAME == n1 ]] || sleep 60")
-    job = submit(cluster, num_nodes=2, load_env=[slow_worker]).wait_for("nodes=1/2")
+    job = submit(cluster, num_nodes=2, load_env=[slow_worker]).wait_for("joined node=n1")
     assert cluster.signal("n1", RAYLET, signal.SIGKILL)
     failed(job.wait(), 70, "head-failed", "n1")
     assert "raylet" in job.log
@@ -43,8 +43,8 @@ def test_the_heads_raylet_dies_in_the_bring_up(cluster: Cluster) -> None:
 def test_a_node_without_ray(cluster: Cluster) -> None:
     job = run(cluster, num_nodes=3, load_env=[wrapped_ray(cluster, "[[ $SLURMD_NODENAME != n3 ]] || exec ray-is-missing")])
     failed(job, 71, "node-failed", "n3")
-    assert "n3 said: n3: " in job.log
-    assert "not found" in job.end["cause"]
+    assert "n3 said: " in job.log
+    assert "not found" in job.log
 
 
 def test_enough_nodes_are_left(cluster: Cluster) -> None:
@@ -60,7 +60,7 @@ def test_nodes_missing_at_the_deadline(cluster: Cluster) -> None:
         cluster, num_nodes=3, start_timeout=15, load_env=[wrapped_ray(cluster, "[[ $SLURMD_NODENAME != n2 ]] || sleep 90")]
     )
     failed(job, 71, "nodes-missing", "n2")
-    assert "nodes missing after 15 s: n2 (2 of 3 joined)" in job.end["cause"]
+    assert "missing after 15 s: n2 (2 of 3 nodes joined)" in job.end["cause"]
 
 
 def test_a_worker_dies_while_the_command_runs(cluster: Cluster) -> None:
@@ -95,7 +95,6 @@ def test_a_link_is_cut_while_the_command_runs(cluster: Cluster, policy: str) -> 
     cluster.run(["rm", "-f", "go"])
     job = submit(cluster, num_nodes=3, on_node_loss=policy, command=command).wait_for(" command ")
     cluster.link_down("n3")
-    job.wait_for("n3")
     if policy == "continue":
         job.wait_for("lost node=n3")
         cluster.run(["touch", "go"])

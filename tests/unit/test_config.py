@@ -17,7 +17,7 @@ from slurm_launch import config_files
 from slurm_launch.config import RESERVED, Resolution, resolve
 from slurm_launch.config_text import file_schema, starter_file
 from slurm_launch.errors import InvalidSpec
-from slurm_launch.render import Embedded
+from slurm_launch.script import Embedded
 from slurm_launch.spec import LaunchSpec, options
 
 NEEDED = {"exp_name": "test", "command": "python train.py"}

@@ -1,0 +1,9 @@
+"""The options of our own test runs."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden/*.sh with what is rendered now")

@@ -1,0 +1,251 @@
+#!/bin/bash
+# train: a Ray cluster of 3 nodes, and a command on it.
+# Made by slurm-launch 0.1.0 at 2026-01-02T03:04:05+00:00. Submit it with `sbatch train_20260102-030405.sh`, here or on another
+# cluster: it needs bash 4.4, Slurm 22.05 and Ray on the nodes, and nothing of slurm-launch. Edit it as you like.
+# The job ends with the command's own exit code, or with one of ours: 70 head failed, 71 nodes missing, 72 node lost,
+# 73 environment, 74 time limit, 75 ended from outside, 76 temporary directory, 77 script, 78 no network address.
+# spec: {"own": {"command": "python train.py", "comment": "it's 100 % \"mine\"", "exp-name": "train", "mem": "64G", "no-sbatch": ["mem", "nodes"], "num-nodes": 3, "sbatch": {"gres": "nvme:1", "ntasks-per-node": "2", "spread-job": null}}}
+# shellcheck disable=SC2317,SC2329 # some functions run on the nodes
+# ---- 1. What the job asks of Slurm ----
+#SBATCH --job-name=train
+#SBATCH --output=train_20260102-030405.log
+#SBATCH --open-mode=append
+#SBATCH --ntasks-per-node=2
+#SBATCH --comment="it's 100 % \"mine\""
+#SBATCH --gres=nvme:1
+#SBATCH --spread-job
+
+# ---- Settings: every value of this job, quoted; the code below only reads them ----
+run=train_20260102-030405 # the log is $run.log; Ray's own logs go to $run.ray/ when something fails
+start_timeout=180 # seconds within which the nodes must have joined
+temp_base=/tmp # on each node, and short: a Unix socket path holds 107 bytes
+auth=token # token: nobody but you can use the cluster; off: anybody in the network can
+srun_args=() ray_args=() ray_head_args=() ray_worker_args=()
+IFS= read -r -d '' command <<'END_OF_COMMAND' # yours, to the letter
+python train.py
+END_OF_COMMAND
+say() { printf '[slurm-launch] %(%FT%T%z)T %s\n' -1 "$*"; } # a line in the log, for people and for `slurm-launch watch`
+end() { # CODE OUTCOME [CAUSE HINT [NODE]]: the only way out. Stops what we started, and tells how it went.
+  trap - EXIT && trap '' TERM # nothing interrupts the clean-up
+  [[ ! ${dir-} ]] || stop_cluster "$2"
+  say end outcome="$2" code="$1" phase="$phase${5:+ node=$5}" bring-up="${ready_at:-$SECONDS}s" total="${SECONDS}s" \
+    command="$((${ready_at:+${command_ended_at:-$SECONDS} - ready_at}))s${3:+ cause=\"$3\" hint=\"$4\"}"
+  exit "$1"
+}
+environment_failed() { end 73 environment-failed "$1" 'mend the environment options, or this script' "${SLURMD_NODENAME-}"; }
+trap 'end 77 script-failed "the script itself failed" "look at the lines above"' EXIT
+trap 'ended_by=SIGTERM' TERM && phase=environment SECONDS=0
+
+# ---- 2. Environment: loaded once, here; the nodes get it from srun ----
+set +eu && IFS=$' \t\n' && command -v ray >/dev/null || environment_failed 'ray is not in PATH'
+ulimit -n "$(ulimit -Hn)" && unset RAY_ADDRESS RAY_AUTH_TOKEN RAY_NAMESPACE # Ray opens many files; no other cluster is meant
+export RAY_AUTH_MODE=${auth/off/disabled} # always said: Ray's default differs between versions, and between head and workers
+export DASHBOARD_METRIC_PORT=0 AUTOSCALER_METRIC_PORT=0 # any free one; else fixed, and the same for all jobs
+
+# ---- 3. The nodes, and the head's address ----
+# Of the addresses that are not loopback, link-local or a container's we take the one that the node's name stands for, else
+# the one from which another node is reached; never just the first of some list.
+find_address() { # sets head_ip
+  local family mine='' address
+  for family in ${ip_family:-4 6}; do
+    [[ $mine ]] || mine=$(ip -o "-$family" addr show up ${interface:+dev "$interface"} | awk -v chosen="${interface-}" '
+      !chosen && (!/ scope global/ || $2 ~ /^(docker|br-|virbr|veth|cni|cali|podman|lxc)/) || / (tentative|deprecated)/ { next }
+      { sub(/\/.*/, "", $4); print $4 }' | sort)
+  done
+  for address in $(addresses_of "$head") $(route_source "$(addresses_of "${nodes[1]:-$head}" | head -n 1)") $mine; do
+    [[ $'\n'$mine$'\n' != *$'\n'$address$'\n'* ]] || { head_ip=$address && return; }
+  done
+  end 78 no-address "$head has no usable address: IPv${ip_family:-4 or 6}${interface:+, interface $interface}" \
+    "choose with --interface or --ip-family; 'ip -br addr' on the node lists what there is" "$head"
+}
+addresses_of() { getent ahosts "$1" | cut -d ' ' -f 1; }
+route_source() { ip -o route get "$1" ${interface:+oif "$interface"} 2>/dev/null | sed -n 's/.* src \([^ ]*\).*/\1/p'; }
+phase=address head=${SLURMD_NODENAME:-$(hostname -s)} # this script runs on the job's first node: Ray's head
+mapfile -t nodes < <(echo "$head" && scontrol show hostnames "$SLURM_JOB_NODELIST" | grep -vxF "$head")
+count=${#nodes[@]} && find_address
+
+# ---- 4. The head, and what every node does ----
+# Below the range from which the kernel hands out ports, so that no passing connection sits on one; by the job's id, so that
+# jobs do not clash; and not where somebody listens (state 0A in these tables).
+pick_port() { # sets port, the first of three for the head (GCS, Ray Client, dashboard)
+  local low && read -r low _ </proc/sys/net/ipv4/ip_local_port_range && ((low > 16384)) || low=32768
+  port=$((low - 10000 + (SLURM_JOB_ID + 997 * attempt++) % 2500 * 4))
+  ! grep -qE ":($(printf '%04X|%04X|%04X' $port $((port + 1)) $((port + 2)))) [0-9A-F:]+ 0A" /proc/net/tcp /proc/net/tcp6 || pick_port
+}
+port_flags() { port_args=(--min-worker-port=0 --max-worker-port=0 --dashboard-agent-listen-port=0); } # any free one
+# Each node's part of a step. Orders come by its standard input (first the token, in the end `stop` or `stop and keep the
+# logs`), news go to its standard output: `up` when Ray runs, and again every five seconds.
+run_node() {
+  local node=${SLURMD_NODENAME:-$(hostname)} order='' ended='' token pid pids python version gpus=${SLURM_GPUS_ON_NODE:-0} memory store ip
+  umask 077 && ulimit -n "$(ulimit -Hn)" # Ray opens many files
+  trap 'ended=1' TERM && trap : PIPE # Slurm itself ends the step; nobody listens any more
+  # The directory is made by us, now: what somebody else put in its place, a link above all, is not used.
+  if ! mkdir -p "${dir%/*}" || ! mkdir "$dir" || ! read -r token || ! echo "$token" >"$dir/token"; then
+    echo "failed $node cannot use $dir" && rm -rf "$dir" && return 76
+  fi
+  export RAY_TMPDIR=$dir RAY_AUTH_TOKEN_PATH=$dir/token
+  [[ ${TMPDIR:-/tmp} != /tmp ]] || export TMPDIR=$dir # what Ray leaves there goes with the directory
+  # Ray gets what Slurm gave us on this node; by itself it would take the whole machine. Memory in MB: one of three is set,
+  memory=$((${SLURM_MEM_PER_NODE:-0} + ${SLURM_MEM_PER_CPU:-0} * SLURM_CPUS_ON_NODE + ${SLURM_MEM_PER_GPU:-0} * gpus))
+  ((memory)) || memory=$(awk -v ours="$SLURM_CPUS_ON_NODE" -v all="$(getconf _NPROCESSORS_ONLN)" \
+    '/^MemTotal/ { print int($2 / 1024 * (ours < all ? ours / all : 1)) }' /proc/meminfo) # or else a fair share
+  store=$(df --output=avail -B1M /dev/shm | tail -n 1) # where the object store lives
+  store=${object_store:-$(((memory * 3 / 10 < store ? memory * 3 / 10 : store) << 20))}
+  port_flags && set -- --block --node-name="$node" --num-cpus="$SLURM_CPUS_ON_NODE" --num-gpus="$gpus" --temp-dir="$dir" \
+    --memory=$(((memory << 20) - store)) --object-store-memory="$store" --disable-usage-stats --log-color=false "${port_args[@]}"
+  if [[ $node == "$head" ]]; then
+    set -- "$@" --head --node-ip-address="$head_ip" --port="$port" --dashboard-host=127.0.0.1 --dashboard-port=$((port + 2))
+    python=$(command -v ray) && python=${python%/*}/python3 && [[ -x $python ]] || python=python3 # the one that has Ray
+    # Ray Client is an extra of Ray's that needs grpc: without it the flag is an error, with it the default port may be taken.
+    version=$("$python" -c 'from importlib import metadata as m, util as u; print(m.version("ray"), u.find_spec("grpc") and "client")')
+    echo "ray $version" && [[ $version != *client ]] || set -- "$@" --ray-client-server-port=$((port + 1))
+    set -- "$@" "${ray_head_args[@]}"
+  else
+    ip=$(route_source "$head_ip") # this node's own address in the head's network
+    set -- "$@" --address="$address" ${ip:+--node-ip-address="$ip"} "${ray_worker_args[@]}"
+    until [[ $order$ended ]] || (: >"/dev/tcp/$head_ip/$port") 2>/dev/null; do read -r -t 0.1 order; done
+  fi
+  # A session of its own, and a mark that is inherited: so we find our own processes in the end, and nobody else's.
+  SLAUNCH_NODE_DIR=$dir setsid ray start "$@" "${ray_args[@]}" </dev/null &>"$dir/ray-start.log" &
+  pid=$! SECONDS=5
+  while [[ ! $order$ended ]] && kill -0 "$pid" 2>/dev/null; do
+    read -r -t 0.2 order || (($? > 128)) || order=stop # nobody is at the other end any more
+    ((SECONDS < 5)) || ! grep -q 'Ray runtime started' "$dir/ray-start.log" || { SECONDS=0 && echo "up $node"; }
+  done
+  if [[ ! $order$ended ]]; then
+    order='stop and keep the logs'
+    grep -v '^ *$' "$dir/ray-start.log" | tail -n 8 | cut -c1-300 | sed "s/^/said $node /"
+    echo "failed $node its Ray has ended"
+  fi
+  end_processes TERM || end_processes KILL
+  [[ $order != *keep* ]] || { mkdir -p "$run.ray/$node" && cp -r "$dir"/ray-start.log "$dir"/session_2*/logs "$_"; } 2>/dev/null
+  rm -rf "$dir" "$dir.job"
+}
+end_processes() { # SIGNAL: true when none of ours is left within a second
+  for _ in {1..10}; do
+    mapfile -t pids < <(grep -lzsxF "SLAUNCH_NODE_DIR=$dir" /proc/[0-9]*/environ | cut -d/ -f3
+      cat /proc/[0-9]*/stat 2>/dev/null | awk -v ours="$pid" '{ id = $1; sub(/.*\) /, ""); if ($4 == ours) print id }')
+    ((${#pids[@]})) || return 0
+    kill -s "$1" "${pids[@]}" 2>/dev/null
+    sleep 0.1
+  done && false
+}
+start_step() { # NODE...: one srun that runs run_node there. It says everything itself: what a step inherits differs by version.
+  local step=${#step_pids[@]} node fd cpus=${SLURM_JOB_CPUS_PER_NODE%%(*} list
+  [[ $SLURM_JOB_CPUS_PER_NODE != *,* ]] || { cpus='' && unset SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK; } # unequal: all
+  for node in "$@"; do step_of[$node]=$step; done
+  list=$(IFS=, && echo "$*") && mkfifo "$dir.job/to-$step"
+  srun --nodes=$# --ntasks=$# --ntasks-per-node=1 --nodelist="$list" ${cpus:+--cpus-per-task="$cpus"} --overlap \
+    --export=ALL --cpu-bind=none --mpi=none --kill-on-bad-exit=0 --wait=0 "${srun_args[@]}" bash -c "$node_code" \
+    <"$dir.job/to-$step" >"$dir.job/from-nodes" 2>"$dir.job/srun-$step.err" &
+  step_pids+=($!) && exec {fd}>"$dir.job/to-$step" && step_fds+=("$fd")
+  echo "$token" >&"$fd" # by this pipe, so that no command line, environment or shared file shows it
+}
+start_cluster() {
+  local random && phase=bring-up step_pids=() step_fds=() joined='' attempt=${attempt:-0}
+  declare -gA step_of=() heard=() words=() why=()
+  random=$(od -An -N40 -tx1 /dev/urandom | tr -d ' \n') token=${random:16}
+  [[ $run == /* ]] || run=$PWD/$run
+  dir=${temp_base//%u/$USER} dir=${dir//%j/$SLURM_JOB_ID}/r$SLURM_JOB_ID-${random:0:6} # a name that nobody can foresee
+  if ((${#dir} > 43)) || ! mkdir -p "${dir%/*}" || ! mkdir -m 700 "$dir.job" || ! mkfifo "$dir.job/from-nodes"; then
+    end 76 temp-dir "cannot use $dir on $head" 'choose another --temp-dir: node-local, writable, short' "$head"
+  fi
+  exec {events}<>"$dir.job/from-nodes" && pick_port
+  address=$head_ip:$port && [[ $head_ip != *:* ]] || address=[$head_ip]:$port # IPv6
+  node_code=$(declare -p dir run head head_ip address ray_args ray_head_args ray_worker_args "${!port@}" ${interface+interface} \
+    ${object_store+object_store} && declare -f run_node end_processes route_source port_flags free_block)$'\nrun_node'
+  say starting nodes="$count" head="$head" address="$address" auth="$auth" job="$SLURM_JOB_ID"
+  start_step "$head"
+  ((count == 1)) || start_workers
+}
+stop_cluster() { # OUTCOME: the command gets SIGTERM and ten seconds, then SIGKILL; every node is told to end its own Ray
+  local order='stop and keep the logs' fd
+  [[ ! ${command_pid-} ]] || { kill -- "-$command_pid" && ! gone "-$command_pid" && kill -KILL -- "-$command_pid"; } 2>/dev/null
+  [[ $1 != @(ok|retry) || ${keep_ray_logs-} ]] || order=stop
+  trap : PIPE && for fd in "${step_fds[@]}"; do { echo "$order" >&"$fd"; } 2>/dev/null; done # some may be gone already
+  gone "${step_pids[@]}" || kill "${step_pids[@]}" 2>/dev/null # srun then ends its step by force
+  wait "${step_pids[@]}" 2>/dev/null
+  rm -rf "${dir:?}.job"
+}
+gone() { for _ in {1..100}; do kill -0 -- "$@" 2>/dev/null || return 0; pause 0.1; done; false; } # PID...: within ten seconds
+pause() { read -r -t "$1" -u "$events" _ || :; } # SECONDS, at the cost of no process
+
+# ---- 5. The workers: all at once with the head, none waits for another ----
+start_workers() { # a srun for each; beyond 32 of them, 32 sruns that share the nodes
+  local sruns first=1 size
+  for ((sruns = count > 33 ? 32 : count - 1; sruns > 0; sruns--, first += size)); do
+    size=$(((count - first) / sruns)) && start_step "${nodes[@]:first:size}"
+  done
+}
+
+# ---- 6. Wait for the nodes, run the command, end with its code ----
+tick() { # waits a moment for news; then $joined are the nodes whose Ray runs, lost=() those lost now, why[NODE] the reason
+  local timeout=0.3 kind node rest ended=() && lost=()
+  for node in "${nodes[@]}"; do kill -0 "${step_pids[${step_of[$node]}]}" 2>/dev/null || ended+=("$node"); done
+  while read -r -t $timeout -u "$events" kind node rest; do
+    timeout=0.01 heard[$node]=$SECONDS # and whatever else has come
+    case $kind in
+      ray) [[ $auth == off || $(printf '%s\n' 2.52 "$node" | sort -V | head -n 1) == 2.52 ]] ||
+        say warning "Ray $node knows no tokens (2.52 does): anybody in the network can use this cluster" ;;
+      up) [[ $joined == *" $node "* ]] || { joined+=" $node " && say joined node="$node" nodes="$(wc -w <<<"$joined")/$count"; } ;;
+      said) words[$node]+="$rest " && say "$node said: $rest" ;;
+      failed) lose "$node" "$rest" ;;
+    esac
+  done
+  for node in "${ended[@]}"; do lose "$node" "its srun has ended: $(tail -n 1 "$dir.job/srun-${step_of[$node]}.err")"; done
+  for node in $joined; do ((SECONDS - ${heard[$node]} < 30)) || lose "$node" 'nothing was heard of it for 30 s'; done
+  [[ ! ${ended_by-} ]] || asked_to_end
+}
+lose() { [[ ${why[$1]-} ]] || { why[$1]=$2 && lost+=("$1"); }; }
+asked_to_end() { # by Slurm, which knows the reason, or by somebody else
+  case $(timeout 2 squeue -h -t all -j "$SLURM_JOB_ID" -o %r) in
+    TimeLimit) end 74 time-limit 'the time limit was reached' 'ask for more with --time' ;;
+    *Node*) end 72 node-lost 'Slurm has lost a node of the job' 'sinfo -R may tell why; submit again' ;;
+    *) end 75 ended-from-outside "the job was ended from outside ($ended_by)" 'scancel or preemption: sacct may tell' ;;
+  esac
+}
+give_up() { # CODE OUTCOME CAUSE NODE: ends the job, with the likely remedy
+  local hint="Ray's logs are in $run.ray/"
+  pause 1 && [[ ! ${ended_by-} ]] || asked_to_end # when Slurm ends the job, the steps may feel it before we do
+  case "${words[$4]-} $(cat "$dir.job/srun-${step_of[$4]}.err")" in
+    *"ray: No such file"* | *'ray: command not found'*) hint="install Ray on $4, or load an environment that all nodes can see" ;;
+    *'No space left'*) hint="no space on $4: choose another --temp-dir" ;;
+    *[Vv]'ersion mismatch'*) hint='the nodes have different versions of Ray or Python' ;;
+    *'onnection failure'* | *'imed out'*) hint="$4 cannot be reached: leave it out with --exclude, or choose --interface" ;;
+  esac
+  end "$1" "$2" "${3//\"/\'}" "$hint" "$4"
+}
+node_lost() { # NODE: ends the job, unless it can go on without this one
+  case $phase/$1 in
+    command/*) [[ $1 != "$head" && ${on_node_loss-} == continue ]] ||
+      give_up 72 node-lost "$1 was lost while the command ran: ${why[$1]}" "$1" ;;
+    bring-up/"$head")
+      [[ ${words[$1]-} == *' in use'* && $attempt -lt 9 ]] || give_up 70 head-failed "the head on $1 did not start: ${why[$1]}" "$1"
+      say retry "port $port was taken meanwhile" && stop_cluster retry && start_cluster && return
+      ;;
+    *) ((count - ${#why[@]} >= enough)) || give_up 71 node-failed "$1 did not start: ${why[$1]}" "$1" ;;
+  esac
+  say lost node="$1" "${why[$1]}; going on without it"
+}
+
+start_cluster
+deadline=$((SECONDS + start_timeout)) enough=${min_nodes:-$count}
+until [[ $phase == command ]] && ! kill -0 "$command_pid" 2>/dev/null; do
+  tick
+  for node in "${lost[@]}"; do node_lost "$node"; done
+  [[ $phase == bring-up ]] || continue
+  if (($(wc -w <<<"$joined") >= enough)); then
+    ready_at=$SECONDS phase='command'
+    say ready nodes="$(wc -w <<<"$joined")/$count" && say command "${command%%$'\n'*}"
+    export RAY_ADDRESS=$address RAY_TMPDIR=$dir RAY_AUTH_TOKEN_PATH=$dir/token # made by the head's step, for you alone
+    set -m # a process group of its own, so that a signal reaches all of it
+    bash -c "$command" </dev/null &
+    command_pid=$! && set +m
+  elif ((SECONDS >= deadline)); then
+    missing=$(for node in "${nodes[@]}"; do [[ $joined == *" $node "* ]] || printf '%s ' "$node"; done)
+    give_up 71 nodes-missing "missing after $start_timeout s: $missing($(wc -w <<<"$joined") of $count nodes joined)" "${missing%% *}"
+  fi
+done
+command_ended_at=$SECONDS
+wait "$command_pid" 2>/dev/null && end 0 ok
+end $? command-failed

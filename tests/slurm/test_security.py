@@ -1,0 +1,137 @@
+"""Contract 4 and 10: nobody but the owner uses the cluster, sees the token or gets at our files."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.slurm.jobs import OLD_RAY, VENV, Job, python, run, submit
+from tests.testbed import Cluster
+
+pytestmark = pytest.mark.slurm
+
+HOLD = "until [[ -e go ]]; do sleep 0.1; done; cp $RAY_AUTH_TOKEN_PATH seen-token"
+JOIN = "import ray; ray.init(address='{}', logging_level='ERROR'); print('IN', ray.nodes())"
+
+
+@pytest.fixture
+def running(cluster: Cluster) -> Job:
+    cluster.run(["rm", "-f", "go", "seen-token"])
+    return submit(cluster, num_nodes=2, node="n[1-2]", command=HOLD).wait_for(" command ")
+
+
+def address_of(job: Job) -> str:
+    found = re.search(r"starting .*address=(\S+)", job.log)
+    assert found
+    return found[1]
+
+
+def test_a_neighbour_cannot_use_the_cluster(cluster: Cluster, running: Job) -> None:
+    address = address_of(running)
+    for token in ({"RAY_AUTH_MODE": "disabled"}, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}):
+        for what in (
+            [f"{VENV}/bin/python", "-c", JOIN.format(address)],
+            [f"{VENV}/bin/ray", "status", f"--address={address}"],
+        ):
+            tried = cluster.run(["timeout", "20", *what], user="bob", node="n3", env=token, timeout=40)
+            assert tried.returncode != 0, tried.stdout
+            assert "IN [" not in tried.stdout
+            assert "node_" not in tried.stdout
+        joined = cluster.run(
+            ["timeout", "20", f"{VENV}/bin/ray", "start", f"--address={address}", "--temp-dir=/tmp/bob"],
+            user="bob",
+            node="n3",
+            env=token,
+            timeout=40,
+        )
+        assert joined.returncode != 0, joined.stdout
+    # The dashboard, from the head node itself: its port is two above the head's.
+    port = int(address.rpartition(":")[2]) + 2
+    ask = f"import urllib.request as u; print(u.urlopen('http://127.0.0.1:{port}/api/jobs/', timeout=9).read())"
+    asked = cluster.run([f"{VENV}/bin/python", "-c", ask], user="bob", node="n1")
+    assert "HTTP Error 401" in asked.stderr, asked
+    cluster.run(["touch", "go"])
+    assert running.wait().code == 0, running.log
+    assert "/3" not in running.log
+    for process in cluster.processes("n3", "bob"):
+        cluster.signal("n3", process.pid, 9)
+    cluster.run(["rm", "-rf", "/tmp/bob", "/tmp/ray"], user="bob", node="n3")
+
+
+def test_the_token_is_nowhere_to_be_seen(cluster: Cluster, running: Job) -> None:
+    seen = {
+        "ps of another user": cluster.run(["ps", "-ef", "www"], user="bob", node="n1").stdout
+        + cluster.run(["ps", "-ef", "www"], user="bob", node="n2").stdout,
+        "environment of our processes": "".join(
+            cluster.run(["cat", f"/proc/{process.pid}/environ"], user="bob", node=node).stdout
+            for node in ("n1", "n2")
+            for process in cluster.processes(node, "alice")
+        ),
+        "job record": cluster.run(["scontrol", "show", "job", "-dd", running.id]).stdout,
+        "environment of the job": "".join(
+            cluster.run(["cat", f"/proc/{process.pid}/environ"], user="alice", node=node).stdout
+            for node in ("n1", "n2")
+            for process in cluster.processes(node, "alice")
+        ),
+    }
+    folders = {
+        node: [path for path in cluster.node_path(node, "/tmp").iterdir() if path.name.startswith(f"r{running.id}-")]
+        for node in ("n1", "n2")
+    }
+    for found in folders.values():
+        assert found
+        for path in found:
+            assert path.stat().st_mode & 0o777 == 0o700
+            assert (path / "token").stat().st_mode & 0o777 == 0o600 if (path / "token").exists() else True
+    denied = cluster.run(["ls", f"/tmp/{folders['n2'][0].name}"], user="bob", node="n2")
+    assert "Permission denied" in denied.stderr
+    cluster.run(["touch", "go"])
+    assert running.wait().code == 0, running.log
+    token = cluster.path("/home/alice/seen-token").read_text().strip()
+    assert re.fullmatch("[0-9a-f]{64}", token)
+    seen |= {"script": running.script, "log": running.log}
+    for where, text in seen.items():
+        assert text, where
+        assert token not in text, where
+    cluster.run(["rm", "seen-token"])
+    for home in ("alice", "bob"):
+        for path in cluster.path(f"/home/{home}").rglob("*"):
+            if path.is_file() and not path.is_symlink():
+                assert token.encode() not in path.read_bytes(), path
+
+
+def test_what_somebody_put_in_our_place_is_refused(cluster: Cluster) -> None:
+    """The name of our directory cannot be foreseen; here it is, because the random source is made to answer the same."""
+    trap = "od() { printf '%080d' 0; }"
+    cluster.run(["mkdir", "-p", "/tmp/bobs"], user="bob", node="n2", check=True)
+    name = "r$JOB-000000"
+    next_id = int(cluster.run(["sbatch", "--parsable", "--hold", "--wrap=true"], check=True).stdout) + 1
+    cluster.run(["scancel", str(next_id - 1)])
+    link = "/tmp/" + name.replace("$JOB", str(next_id))
+    cluster.run(["ln", "-s", "/tmp/bobs", link], user="bob", node="n2", check=True)
+    job = run(cluster, num_nodes=2, node="n[1-2]", load_env=[trap])
+    inside = cluster.run(["ls", "-A", "/tmp/bobs"], user="root", node="n2").stdout
+    still_there = cluster.run(["readlink", link], user="bob", node="n2").stdout.strip()
+    cluster.run(["rm", "-rf", link, "/tmp/bobs"], user="bob", node="n2")
+    assert int(job.id) == next_id
+    assert (job.code, job.end["node"]) == (71, "n2"), job.log
+    assert "File exists" in job.log
+    assert inside == ""
+    assert still_there == "/tmp/bobs"
+
+
+def test_auth_can_be_off_and_is_said(cluster: Cluster) -> None:
+    job = run(cluster, num_nodes=1, auth="off", command='echo "MODE $RAY_AUTH_MODE"; ray status')
+    assert job.code == 0, job.log
+    assert "MODE disabled" in job.output
+    assert "auth=off" in job.log
+
+
+def test_a_ray_from_before_tokens(cluster: Cluster) -> None:
+    """Ray 2.40: no tokens, no temporary directory for each node. The same script, and a warning."""
+    look = python("import ray; ray.init(); print('VERSION', ray.__version__, len(ray.nodes()))")
+    job = run(cluster, num_nodes=3, ray=OLD_RAY, command=look)
+    assert job.code == 0, job.log
+    assert "VERSION 2.40.0 3" in job.output
+    assert "warning Ray 2.40.0 knows no tokens" in job.log

@@ -1,0 +1,131 @@
+"""Contract 3 and 9: jobs that meet on the same nodes do not clash, and none ends or joins another."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.slurm.jobs import python, run, submit
+from tests.testbed import Cluster
+
+pytestmark = pytest.mark.slurm
+
+# Who is in my cluster? Each job marks its cluster and finds nobody else's mark; tasks run on all nodes.
+ALONE = python(
+    "import os, ray; ray.init(namespace='x')\n"
+    "me = os.environ['SLURM_JOB_ID']\n"
+    "@ray.remote\nclass Mark:\n    def job(self): return os.environ['SLURM_JOB_ID']\n"
+    "marks = [Mark.options(name=me, num_cpus=0.1).remote()]\n"
+    "assert ray.get([m.job.remote() for m in marks]) == [me]\n"
+    "assert ray.util.list_named_actors() == [me], ray.util.list_named_actors()\n"
+    "print('ALONE', len([n for n in ray.nodes() if n['Alive']]))"
+)
+
+
+# `make soak` does ten rounds of each; the suite does two, for the time.
+ROUNDS = int(os.environ.get("SOAK_ROUNDS", "2"))
+
+
+@pytest.mark.parametrize("jobs", [2, 4])
+def test_jobs_that_start_at_the_same_moment_on_the_same_nodes(cluster: Cluster, jobs: int) -> None:
+    for _ in range(ROUNDS):
+        started = [
+            submit(cluster, num_nodes=2, node="n[1-2]", mem="300M", start_timeout=120, dashboard=False, command=ALONE)
+            for _ in range(jobs)
+        ]
+        for job in started:
+            job.wait(180)
+            assert job.code == 0, job.log
+            assert "ALONE 2" in job.output, job.log
+
+
+def test_one_job_ends_while_the_other_works(cluster: Cluster) -> None:
+    wait = "until [[ -e go ]]; do sleep 0.1; done; " + ALONE
+    cluster.run(["rm", "-f", "go"])
+    stays = submit(cluster, num_nodes=2, node="n[1-2]", mem="300M", command=wait).wait_for(" command ")
+    goes = run(cluster, num_nodes=2, node="n[1-2]", mem="300M", command=ALONE)
+    assert goes.code == 0, goes.log
+    cluster.run(["touch", "go"])
+    assert stays.wait().code == 0, stays.log
+    assert "ALONE 2" in stays.output
+
+
+def test_a_foreign_tmp_ray_and_taken_ports(cluster: Cluster) -> None:
+    """bob has /tmp/ray, Ray's default ports and the port that we would take first."""
+    next_id = int(cluster.run(["sbatch", "--parsable", "--hold", "--wrap=true"], check=True).stdout) + 1
+    cluster.run(["scancel", str(next_id - 1)])
+    first = 32768 - 10000 + next_id % 2500 * 4
+    cluster.run(["mkdir", "-m", "700", "/tmp/ray"], user="bob", node="n1", check=True)
+    taken = [6379, 8265, 10001, 52365, 44217, 44227, first]
+    holder = cluster.popen(["python3", "-c", _hold(taken)], user="bob", node="n1")
+    try:
+        job = run(cluster, num_nodes=2, node="n[1-2]", command=ALONE)
+    finally:
+        holder.kill()
+        holder.wait()
+        cluster.run(["rmdir", "/tmp/ray"], user="bob", node="n1")
+    assert int(job.id) == next_id
+    assert job.code == 0, job.log
+    assert f":{first} " not in job.log
+
+
+def test_a_port_that_is_taken_meanwhile(cluster: Cluster) -> None:
+    """Bound but not listening: nothing shows it, and Ray cannot have it. The bring-up goes on with another one."""
+    next_id = int(cluster.run(["sbatch", "--parsable", "--hold", "--wrap=true"], check=True).stdout) + 1
+    cluster.run(["scancel", str(next_id - 1)])
+    first = 32768 - 10000 + next_id % 2500 * 4
+    holder = cluster.popen(["python3", "-c", _hold([first], listen=False)], user="bob", node="n1")
+    try:
+        job = run(cluster, num_nodes=2, node="n[1-2]", command=ALONE)
+    finally:
+        holder.kill()
+        holder.wait()
+    assert int(job.id) == next_id
+    assert job.code == 0, job.log
+    assert f":{first} " in job.log
+    assert "retry" in job.phases
+
+
+def _hold(ports: list[int], listen: bool = True) -> str:
+    return (
+        "import socket, time\nheld = []\n"
+        f"for port in {ports}:\n"
+        "    s = socket.socket(socket.AF_INET6)\n"
+        "    s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)\n"
+        "    s.bind(('::', port)); held.append(s)\n"
+        + ("    s.listen()\n" if listen else "")
+        + "time.sleep(300)\n"
+    )
+
+
+def test_a_range_of_ports(cluster: Cluster) -> None:
+    """Two jobs within one narrow range, on the same nodes: all that listens is inside it."""
+    listening = "; ss -Hltn | awk '{ sub(/.*:/, \"\", $4); print \"PORT\", $4 }' | sort -u"
+    wait = "until [[ -e go ]]; do sleep 0.1; done"
+    cluster.run(["rm", "-f", "go"])
+    options = {"num_nodes": 2, "node": "n[1-2]", "mem": "300M", "port_range": "21000-21127"}
+    first = submit(cluster, **options, command=f"{wait}; {ALONE}{listening}").wait_for(" command ")
+    second = run(cluster, **options, command=ALONE + listening)
+    cluster.run(["touch", "go"])
+    first.wait()
+    for job in (first, second):
+        assert job.code == 0, job.log
+        assert "ALONE 2" in job.output
+    ports = {int(line.split()[1]) for line in second.output if line.startswith("PORT ")}
+    ours = ports - {6818}  # slurmd
+    loopback = {port for port in ours if not 21000 <= port <= 21127}
+    assert not loopback, f"outside the range: {loopback}\n{second.log}"
+
+
+def test_too_narrow_a_range_is_told(cluster: Cluster) -> None:
+    holder = cluster.popen(["python3", "-c", _hold(list(range(21000, 21064, 8)))], user="bob", node="n1")
+    try:
+        job = run(cluster, num_nodes=1, node="n1", port_range="21000-21063")
+    finally:
+        holder.kill()
+        holder.wait()
+    assert (job.code, job.end["outcome"]) == (70, "head-failed"), job.log
+    assert "--port-range" in job.end["hint"]
+
+

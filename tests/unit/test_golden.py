@@ -1,0 +1,254 @@
+"""Whole scripts, as people get to read them: tests/golden/*.sh. `make golden` rewrites them; git shows what changed."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import subprocess
+import sys
+import tempfile
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_launch import LaunchSpec
+from slurm_launch.script import render_script
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests/golden"
+SHELLCHECK = Path(sys.executable).with_name("shellcheck")
+WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+
+PLAIN: dict[str, Any] = {"exp_name": "train", "command": "python train.py"}
+THREE: dict[str, Any] = {**PLAIN, "num_nodes": 3}
+CASES: dict[str, dict[str, Any]] = {
+    "one-node": PLAIN,
+    "three-nodes": {**THREE, "time": "1:30:00"},
+    "gpus-per-node": {**THREE, "num_gpus": 4, "partition": "gpu", "cpus_per_task": 32, "mem": "200G"},
+    "gres-with-type": {**THREE, "num_gpus": 4, "gpu_type": "a100", "gpu_directive": "gres"},
+    "gpus-per-task": {
+        **THREE,
+        "num_gpus": 2,
+        "gpu_type": "h100",
+        "gpu_directive": "gpus-per-task",
+        "mem_per_gpu": "64G",
+    },
+    "modules-and-conda": {**THREE, "modules": ["cuda/12.4", "gcc/13"], "conda_env": "ray"},
+    "extra-and-dropped-directives": {
+        **THREE,
+        "mem": "64G",
+        "comment": 'it\'s 100 % "mine"',
+        "sbatch": {"gres": "nvme:1", "ntasks-per-node": "2", "spread-job": None},
+        "no_sbatch": ["mem", "nodes"],
+    },
+    "everything": {
+        "exp_name": "everything",
+        "command": 'python train.py --name "it\'s $SLURM_JOB_ID" \\\n  --steps 1000\necho done # and said so\n',
+        "node": "gpu[01-03],big1",
+        "exclude": "gpu[04-05]",
+        "num_gpus": 4,
+        "gpu_type": "a100",
+        "cpus_per_task": 8,
+        "mem_per_cpu": "4G",
+        "exclusive": True,
+        "constraint": "a100&ib",
+        "switches": "1@10:00",
+        "licenses": "matlab:1",
+        "partition": "main",
+        "account": "proj1",
+        "qos": "normal",
+        "time": "2-12",
+        "reservation": "course",
+        "dependency": "afterok:1234",
+        "begin": "now+1hour",
+        "deadline": "2030-12-31T18:00",
+        "nice": 100,
+        "comment": "first try",
+        "mail_user": "me@example.org",
+        "mail_type": "END,FAIL",
+        "signal": "B:TERM@120",
+        "requeue": True,
+        "array": "0-9%3",
+        "chdir": "/scratch/me/my runs",
+        "env": {"OMP_NUM_THREADS": "4", "GREETING": 'it\'s $HOME; `no` "code"'},
+        "modules": ["cuda/12.4"],
+        "conda_env": "/opt/envs/my ray",
+        "venv": "/home/me/venv",
+        "load_env": ["ulimit -c 0", "export NCCL_DEBUG=INFO\nexport NCCL_SOCKET_IFNAME=ib0"],
+        "start_timeout": 300,
+        "min_nodes": 2,
+        "on_node_loss": "continue",
+        "auth": "off",
+        "object_store_memory": "8G",
+        "temp_dir": "/scratch/%u",
+        "dashboard": False,
+        "keep_ray_logs": True,
+        "ip_family": "4",
+        "interface": "ib0",
+        "port_range": "20000-20999",
+        "sbatch": {"gres": "nvme:1"},
+        "no_sbatch": ["licenses"],
+        "srun_arg": ["--label", "--job-name=ray on $HOME"],
+        "ray_arg": ["--disable-usage-stats"],
+        "ray_head_arg": ["--num-cpus=0"],
+        "ray_worker_arg": ['--resources={"worker": 1}'],
+        "run_dir": "runs/50%",
+    },
+}
+
+
+def rendered(case: str) -> str:
+    spec = LaunchSpec(**CASES[case])
+    return render_script(spec, name=f"{spec.exp_name}_20260102-030405", when=WHEN, run_dir=spec.run_dir)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_script_is_the_golden_one(case: str, request: pytest.FixtureRequest) -> None:
+    path, now = GOLDEN / f"{case}.sh", rendered(case)
+    if request.config.getoption("--update-golden"):
+        path.write_text(now, encoding="utf-8")
+    golden = path.read_text(encoding="utf-8") if path.exists() else ""
+    changes = difflib.unified_diff(golden.splitlines(), now.splitlines(), str(path), "rendered now", lineterm="")
+    assert golden == now, "`make golden` accepts this, if it is meant:\n" + "\n".join(changes)
+
+
+def test_every_golden_script_has_its_case() -> None:
+    assert sorted(path.stem for path in GOLDEN.glob("*.sh")) == sorted(CASES)
+
+
+def test_everything_is_everything() -> None:
+    """An option that is added to the spec is to be seen in a script."""
+    alternatives = {"num_nodes", "mem", "mem_per_gpu", "gpu_directive"}  # in the other cases
+    about_the_launcher = {"template", "profile", "config"}
+    assert set(LaunchSpec.model_fields) - set(CASES["everything"]) == alternatives | about_the_launcher
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bash_and_shellcheck_have_nothing_to_say(case: str, tmp_path: Path) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text(rendered(case), encoding="utf-8")
+    for argv in (["bash", "-n"], [str(SHELLCHECK), "--norc"]):
+        done = subprocess.run([*argv, str(script)], capture_output=True, text=True)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_text_is_tidy(case: str) -> None:
+    text = rendered(case)
+    assert re.search(r"\S\n\Z", text), "one line end at the end, and no blank line before it"
+    assert "\n\n\n" not in text
+    own = {
+        line
+        for option in ("command", "load_env")
+        for code in _list(CASES[case].get(option, ""))
+        for line in code.split("\n")
+    }
+    assert [line for line in text.split("\n") if line != line.rstrip() and line not in own] == []
+
+
+def _list(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_same_spec_and_clock_give_the_same_bytes(case: str) -> None:
+    assert rendered(case) == rendered(case)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_nothing_of_this_machine_is_in_it(case: str) -> None:
+    text, places = (
+        rendered(case),
+        {str(ROOT), str(Path.cwd()), sys.prefix, sys.base_prefix, tempfile.gettempdir() + "/"},
+    )
+    assert [place for place in places - {"/usr"} if place in text] == []
+
+
+def sections(text: str) -> list[str]:
+    return re.findall(r"^# ---- (\d)\. ", text, re.MULTILINE)
+
+
+def test_three_nodes_tell_the_six_steps_in_order() -> None:
+    assert sections(rendered("three-nodes")) == ["1", "2", "3", "4", "5", "6"]
+
+
+def test_three_nodes_can_be_read_at_one_sitting() -> None:
+    lines = len(rendered("three-nodes").splitlines())
+    assert lines < 250
+
+
+def test_one_node_has_no_workers() -> None:
+    text = rendered("one-node")
+    assert sections(text) == ["1", "2", "3", "4", "6"]
+    assert "start_workers()" not in text
+
+
+# What a job may use, and how its script shows that it does.
+USES = {
+    "min_nodes": r"^min_nodes=",
+    "interface": r"^interface=",
+    "port_range": r"^port_first=|free_block",
+    "keep_ray_logs": r"^keep_ray_logs=",
+    "object_store_memory": r"^object_store=",
+    "env": r"^export OMP_NUM_THREADS=",
+    "modules": r"^ *module load|LMOD",
+    "conda_env": r"^ *conda activate|CONDA_EXE",
+    "venv": r"/bin/activate",
+    "load_env": r"^ulimit -c 0$",
+    "num_gpus": r"^#SBATCH --(gpus|gres=gpu)",
+    "on_node_loss": r"^#SBATCH --no-kill",
+    "array": r"^#SBATCH .*%a",
+    "requeue": r"^#SBATCH --(no-)?requeue",
+    "exclusive": r"^#SBATCH --exclusive",
+}
+
+
+@pytest.mark.parametrize("option", USES)
+def test_what_a_job_does_not_use_is_not_in_it(option: str) -> None:
+    script = re.sub(r"^# spec: .*\n", "", rendered("three-nodes"), flags=re.MULTILINE)
+    assert not re.search(USES[option], script, re.MULTILINE)
+    assert re.search(USES[option], rendered("everything"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("part", sorted(path.name for path in (ROOT / "templates/parts").glob("*.sh")))
+def test_every_part_is_in_some_script_as_it_is(part: str) -> None:
+    text = (ROOT / "templates/parts" / part).read_text(encoding="utf-8")
+    assert any(text in rendered(case) for case in CASES)
+
+
+def directives(case: str) -> list[str]:
+    return [line.removeprefix("#SBATCH --") for line in rendered(case).splitlines() if line.startswith("#SBATCH")]
+
+
+@pytest.mark.parametrize(
+    ("case", "line"),
+    [
+        ("gpus-per-node", "gpus-per-node=4"),
+        ("gres-with-type", "gres=gpu:a100:4"),
+        ("gpus-per-task", "gpus-per-task=h100:2"),
+    ],
+)
+def test_gpus_are_asked_for_as_the_site_wants(case: str, line: str) -> None:
+    assert [found for found in directives(case) if "gpu" in found and not found.startswith(("mem", "part"))] == [line]
+
+
+def test_additions_come_last_or_in_place_and_drops_are_gone() -> None:
+    assert directives("extra-and-dropped-directives") == [
+        "job-name=train",
+        "output=train_20260102-030405.log",
+        "open-mode=append",
+        "ntasks-per-node=2",
+        'comment="it\'s 100 % \\"mine\\""',
+        "gres=nvme:1",
+        "spread-job",
+    ]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_directives_stand_before_any_command(case: str) -> None:
+    """sbatch reads no further than the first line that is neither blank nor a comment."""
+    body = re.search(r"^[^#\n]", rendered(case), re.MULTILINE)
+    assert body
+    assert "#SBATCH" not in rendered(case)[body.start() :]

@@ -1,0 +1,279 @@
+"""Whatever a value holds, it arrives in the job byte for byte, or is refused: through bash, and through #SBATCH."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from slurm_launch import LaunchSpec, values
+from slurm_launch.errors import UsageError
+from slurm_launch.script import read_embedded, render_script
+from slurm_launch.spec import options
+from tests.sbatch_line import words
+
+WHEN = datetime(2026, 1, 2, tzinfo=timezone.utc)
+SPECIAL = "'\"\\$`!*?~#%{}()[];&|<>=,: \t\u00a0éß漢🙂-/@^+."
+ODD = " -'\"\\$HOME`id`!*?~#%j%%{a,b}(x)[y];&|<é漢🙂>\t\\"  # one of each, blanks and a backslash at the ends
+TEMP_DIR = "/t '\"\\$`!*#{;&|<é"  # has to be short
+
+texts = st.text(
+    st.one_of(st.sampled_from(SPECIAL), st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"])), min_size=1
+)
+lines = texts.filter(str.strip)
+multiline = st.text(st.one_of(st.sampled_from(SPECIAL + "\n"), st.characters(exclude_categories=["Cs", "Cc"])))
+quick = settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+
+
+def render(**given: Any) -> str:
+    spec = LaunchSpec(**{"exp_name": "x", "command": "true", **given})
+    return render_script(spec, name="x_1", when=WHEN, run_dir=spec.run_dir)
+
+
+# --- bash ------------------------------------------------------------------------------------------------------------
+
+# What the environment section calls, and `ray`, which it looks for; each call goes to the witness.
+STUBS = r"""
+exec 3>&1 >/dev/null
+tell() { printf '%s\0' "$#" "$@" >&3; }
+module() { tell module "$@"; }
+conda() { tell conda "$@"; }
+source() { tell source "$@"; }
+ray() { :; }
+"""
+WITNESS = r"""
+tell run "$run"
+tell temp_dir "$temp_base"
+tell srun_arg "${srun_args[@]}"
+tell ray_arg "${ray_args[@]}"
+tell ray_head_arg "${ray_head_args[@]}"
+tell ray_worker_arg "${ray_worker_args[@]}"
+tell command "$command"
+"$BASH" -c 'printf "%s\0" 2 env "$1" >&3' - "$(printenv VALUE && echo .)" # as another program finds it
+trap - EXIT
+"""
+
+
+def arrived(script: str) -> dict[str, list[str]]:
+    """Run the settings and the environment section in bash; what they make of the values, by name."""
+    before, found, _ = script.partition("\n# ---- 3.")
+    assert found
+    argv = ["bash", "-c", STUBS + before + WITNESS]
+    done = subprocess.run(argv, capture_output=True, env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"})
+    assert (done.returncode, done.stderr) == (0, b"")
+    fields = iter(done.stdout.decode().split("\0")[:-1])
+    calls = [[next(fields) for _ in range(int(count))] for count in fields]
+    return {call[0]: call[1:] for call in calls}
+
+
+# option: how to set it to a text, the name under which that arrives, and as what
+BY_SHELL: dict[str, tuple[Any, str, Any]] = {
+    "run_dir": (lambda text: text, "run", lambda text: [f"{text.rstrip('/')}/x_1"]),
+    "temp_dir": (lambda text: text, "temp_dir", lambda text: [text]),
+    "env": (lambda text: {"VALUE": text}, "env", lambda text: [f"{text}\n."]),
+    "modules": (lambda text: ["first", text], "module", lambda text: ["load", text]),
+    "conda_env": (lambda text: text, "conda", lambda text: ["activate", text]),
+    "venv": (lambda text: text, "source", lambda text: [f"{text}/bin/activate"]),
+    "srun_arg": (lambda text: [text, "x", text], "srun_arg", lambda text: [text, "x", text]),
+    "ray_arg": (lambda text: [text, "x", text], "ray_arg", lambda text: [text, "x", text]),
+    "ray_head_arg": (lambda text: [text, "x", text], "ray_head_arg", lambda text: [text, "x", text]),
+    "ray_worker_arg": (lambda text: [text, "x", text], "ray_worker_arg", lambda text: [text, "x", text]),
+    "command": (lambda text: text, "command", lambda text: [f"{text}\n"]),
+    "load_env": (lambda text: f"tell load_env {shlex.quote(text)}", "load_env", lambda text: [text]),
+}
+# Those that the launcher alone reads: they choose files, and are in the script's header only.
+NOT_IN_THE_JOB = {"template", "profile", "config"}
+
+
+def by_directive() -> set[str]:
+    """Options whose text stands in a #SBATCH line as it is."""
+    return {name for name, option in options().items() if option.sbatch} & text_options()
+
+
+def text_options() -> set[str]:
+    """Options that take a text of any kind, as their JSON schema tells."""
+    properties = LaunchSpec.model_json_schema()["properties"]
+    found = set()
+    for name in options():
+        schema = properties[name.replace("_", "-")]
+        kinds = [part for part in schema.get("anyOf", [schema]) if part.get("type") in ("string", "array", "object")]
+        if any("enum" not in kind for kind in kinds):
+            found.add(name)
+    return found
+
+
+def test_every_text_option_has_a_witness() -> None:
+    """An option that is added to the spec belongs into BY_SHELL, unless it is a directive."""
+    others = {"exp_name", "gpu_type", "interface", "port_range", "sbatch", "no_sbatch"}  # tested below
+    assert text_options() == set(BY_SHELL) | by_directive() | others | NOT_IN_THE_JOB
+
+
+@pytest.mark.parametrize("name", BY_SHELL)
+def test_text_survives_the_shell(name: str) -> None:
+    put, where, expected = BY_SHELL[name]
+    kind = multiline.filter(str.strip) if name in ("command", "env", "load_env") else lines
+    if name == "temp_dir":
+        kind = lines.map(lambda text: "/" + text).filter(lambda text: len(text.encode()) <= values.MAX_TEMP_DIR)
+    if name == "run_dir":
+        kind = lines.filter(lambda text: "\\" not in text and text.rstrip("/") != "." and text.strip("/"))
+
+    @quick
+    @given(text=kind)
+    @example(text={"temp_dir": TEMP_DIR, "run_dir": ODD.replace("\\", "")}.get(name, ODD))
+    def check(text: str) -> None:
+        assert arrived(render(**{name: put(text)}))[where] == expected(text)
+
+    check()
+
+
+@pytest.mark.parametrize(
+    "command", ["END_OF_COMMAND", "a\nEND_OF_COMMAND\nEND_OF_COMMAND_\nb", "END_OF_COMMAND\n", "a\n\n", "\ta"]
+)
+def test_a_command_may_hold_the_mark_that_ends_it(command: str) -> None:
+    assert arrived(render(command=command))["command"] == [f"{command}\n"]
+
+
+@quick
+@given(text=lines)
+@example(text=ODD)
+def test_a_failing_environment_names_the_culprit(text: str) -> None:
+    script = (
+        STUBS.replace("conda() {", "conda() { false; }; other() {") + render(conda_env=text).partition("\n# ---- 3.")[0]
+    )
+    argv = ["bash", "-c", script.replace("exec 3>&1 >/dev/null", "exec 3>/dev/null")]
+    done = subprocess.run(argv, capture_output=True, env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"})
+    assert done.returncode == 73
+    assert f"failed conda activate {text}\n".encode() in done.stdout
+
+
+def test_odd_values_keep_bash_and_shellcheck_quiet(tmp_path: Path) -> None:
+    """shellcheck takes a value for a mistake in code: `'$HOME'`, `a,b` in an array, a setting called `continue`."""
+    script = tmp_path / "x.sh"
+    given = {
+        name: put("$HOME,`x` 'y' \"z\"")
+        for name, (put, _, _) in BY_SHELL.items()
+        if name not in ("command", "temp_dir")
+    }
+    script.write_text(render(**given, comment="$x", temp_dir="/$x 'y'", on_node_loss="continue"), encoding="utf-8")
+    for argv in (["bash", "-n"], [str(Path(sys.executable).with_name("shellcheck")), "--norc"]):
+        done = subprocess.run([*argv, str(script)], capture_output=True, text=True)
+        assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+# --- the spec in the header ------------------------------------------------------------------------------------------
+
+
+@quick
+@given(command=multiline.filter(str.strip), comment=lines, env=multiline)
+def test_the_header_tells_the_same_values(command: str, comment: str, env: str) -> None:
+    script = render(command=command, comment=comment, env={"A": env})
+    own = {"exp-name": "x", "command": command, "comment": comment, "env": {"A": env}}
+    assert read_embedded(script, "x.sh").own == own
+
+
+# --- #SBATCH ---------------------------------------------------------------------------------------------------------
+
+
+def directives(script: str) -> list[str]:
+    """All arguments that sbatch reads in a script: to its first line of code, at one argument a line."""
+    found: list[str] = []
+    for line in script.split("\n"):
+        if line and not line.startswith("#"):
+            break
+        if line.startswith("#SBATCH"):
+            (word,) = words(line)
+            found.append(word)
+    return found
+
+
+def accepts(name: str, text: str) -> bool:
+    try:
+        LaunchSpec(**{"exp_name": "x", "command": "true", name: text})
+    except ValidationError:
+        return False
+    return True
+
+
+def test_directives_of_any_text_are_known() -> None:
+    free = {
+        *("account", "begin", "chdir", "comment", "constraint", "deadline", "licenses", "mail_type", "mail_user"),
+        *("partition", "qos", "reservation"),
+    }
+    assert {name for name in by_directive() if accepts(name, ODD)} == free
+
+
+@quick
+@given(name=st.sampled_from(sorted(by_directive())), text=lines)
+@example(name="comment", text=ODD)
+def test_text_survives_a_directive(name: str, text: str) -> None:
+    if accepts(name, text):
+        assert f"--{options()[name].sbatch}={text}" in directives(render(**{name: text}))
+
+
+@quick
+@given(text=texts)
+@example(text=ODD)
+def test_text_survives_a_directive_of_the_users_own(text: str) -> None:
+    assert directives(render(sbatch={"wckey": text}))[-1] == f"--wckey={text}"
+
+
+@quick
+@given(text=lines)
+@example(text=ODD)
+def test_text_survives_as_type_of_gpus(text: str) -> None:
+    given: dict[str, Any] = {"num_gpus": 2, "gpu_type": text}
+    assert f"--gpus-per-node={text}:2" in directives(render(**given))
+    assert f"--gres=gpu:{text}:2" in directives(render(**given, gpu_directive="gres"))
+
+
+@quick
+@given(text=lines.filter(lambda text: "\\" not in text and text.rstrip("/") != "." and text.strip("/")))
+@example(text=ODD.replace("\\", ""))
+def test_the_log_is_where_we_say(text: str) -> None:
+    """Slurm makes % of %%, and fills in other patterns; tests/slurm looks at the file itself."""
+    log = f"{text.rstrip('/')}/x_1"
+    (plain,) = [word for word in directives(render(run_dir=text)) if word.startswith("--output=")]
+    assert not re.search(r"%[^%]", plain.replace("%%", ""))
+    assert plain.replace("%%", "%") == f"--output={log}.log"
+    (task,) = [word for word in directives(render(run_dir=text, array="0-3")) if word.startswith("--output=")]
+    assert task == plain.removesuffix(".log") + "_%a.log"
+
+
+def test_a_log_that_slurm_cannot_write_is_refused() -> None:
+    with pytest.raises(UsageError, match="backslash") as caught:
+        render(run_dir="a\\b")
+    assert caught.value.at == "--run-dir"
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "name", sorted(by_directive() | {"exp_name", "gpu_type", "interface", "port_range", "run_dir"})
+)
+@pytest.mark.parametrize("text", ["a\n#SBATCH --uid=0", "a\rb", "a\x0bb", "a\x85b", "a\u2028b", "a\0b", "a\x1bb"])
+def test_no_value_begins_a_line_of_its_own(name: str, text: str) -> None:
+    assert not accepts(name, text)
+
+
+@pytest.mark.parametrize("name", ["exp_name", "interface", "port_range"])
+def test_names_take_no_odd_text(name: str) -> None:
+    assert not [char for char in SPECIAL.replace("-", "") if accepts(name, f"{char}x{char}") and char not in "=:@^+."]
+
+
+def test_directives_of_the_users_own_are_one_line_each() -> None:
+    for sbatch in ({"comment": "a\nb"}, {"a\nb": "x"}, {"a b": "x"}, {"a=b c": None}, {"-J": "x"}):
+        with pytest.raises(ValidationError):
+            render(sbatch=sbatch)
+    for name in ("a b", "mem\n", "a#b", "mem=4"):
+        with pytest.raises(ValidationError):
+            render(no_sbatch=[name])
