@@ -29,8 +29,8 @@ def directive_lines(spec: LaunchSpec, log: str) -> list[str]:
             wanted[option.sbatch] = str(value)
     if spec.exclusive:
         wanted["exclusive"] = None
-    if spec.requeue is not None:
-        wanted["requeue" if spec.requeue else "no-requeue"] = None
+    # Always said: most sites would run the command a second time after a node failure, unasked.
+    wanted["requeue" if spec.requeue else "no-requeue"] = None
     if spec.on_node_loss == "continue":
         wanted["no-kill"] = None  # else Slurm itself ends the job when a node fails
     wanted.update(spec.sbatch)

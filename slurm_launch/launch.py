@@ -212,7 +212,8 @@ def _place(spec: LaunchSpec, cwd: PathText | None, env: Mapping[str, str]) -> _P
         given = env.get("HOME", "~") + given[1:]
     run_dir = Path(os.path.normpath(os.path.join(submit_dir, given)))
     # Slurm takes a relative log from the job's directory, which is where sbatch runs unless --chdir says otherwise.
-    relative = not os.path.isabs(given) and spec.chdir is None and "chdir" not in spec.sbatch
+    # It fills in %-patterns after that, so those of the directory would be taken for its own.
+    relative = not os.path.isabs(given) and spec.chdir is None and "chdir" not in spec.sbatch and "%" not in submit_dir
     return _Place(submit_dir, run_dir, given if relative else str(run_dir))
 
 
@@ -382,7 +383,11 @@ def _command_code(run: Run, job: JobState) -> int:
     if code == 0 or (code is not None and (end is None or end.command_ended)):
         return code
     if code is not None and end is not None:
-        raise NoCommandCode(f"job {job.id} ended before its command did: {end.outcome} (exit code {code})", at=log)
+        raise NoCommandCode(
+            f"job {job.id} ended before its command did: {end.cause or end.outcome} (exit code {code})",
+            at=log,
+            hint=end.hint,
+        )
     how = _ENDINGS.get(job.state, f"ended as {job.state}")
     if job.state == "FAILED":
         how = f"was killed by signal {job.signal}" if 0 < job.signal < 32 else "could not start"

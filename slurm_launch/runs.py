@@ -105,6 +105,8 @@ class End:
 
     outcome: str
     code: int | None
+    cause: str | None = None
+    hint: str | None = None
 
     @property
     def command_ended(self) -> bool:
@@ -121,7 +123,12 @@ def parse_end(log: str) -> End | None:
     # The first of each counts; a cause in quotes may follow and hold anything.
     outcome = re.search(r" outcome=(\S+)", phases[-1][1])
     code = re.search(r" code=(\d+)", phases[-1][1])
-    return End(outcome[1] if outcome else "unknown", int(code[1]) if code else None)
+    why = re.search(r' cause="(.*?)" hint="(.*)"$', phases[-1][1])
+    return End(
+        outcome[1] if outcome else "unknown",
+        int(code[1]) if code else None,
+        *((why[1], why[2]) if why else (None, None)),
+    )
 
 
 def read_end(log: str | os.PathLike[str]) -> End | None:

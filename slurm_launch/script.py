@@ -55,13 +55,15 @@ def render_script(
             spec=spec,
             name=Raw(name),
             run=run,
+            run_path=run if run.startswith("/") else Raw('"$PWD"/' + shlex.quote(run)),
             version=Raw(__version__),
             made_at=Raw(when.isoformat(timespec="seconds")),
-            heading=Raw(f"{spec.exp_name}: a Ray cluster of {spec.nodes} node{'s' * (spec.nodes > 1)}, and a command on it."),
+            heading=Raw(
+                f"{spec.exp_name}: a Ray cluster of {spec.nodes} node{'s' * (spec.nodes > 1)}, and a command on it."
+            ),
             embedded=Raw(_embed(embedded or Embedded(own=spec.given()))),
             directives=Raw("\n".join(directive_lines(spec, log=run + ".log"))),
             env=[f"{key}={value}" for key, value in spec.env.items()],
-            ray_args=list(spec.ray_arg),
             ray_head_args=[*([] if spec.dashboard else ["--include-dashboard=false"]), *spec.ray_head_arg],
             end_mark=Raw(_end_mark(spec.command)),
             ports_part="parts/ports-range.sh" if spec.port_range else "parts/ports.sh",
@@ -89,7 +91,9 @@ def read_embedded(text: str, where: str) -> Embedded:
                 return Embedded(own=dict(data["own"]), site=dict(data.get("site", {})))
             except (ValueError, KeyError, TypeError):
                 raise UsageError(
-                    "the spec in the script's header is damaged", at=where, hint=f"mend the line that begins {SPEC_MARK!r}"
+                    "the spec in the script's header is damaged",
+                    at=where,
+                    hint=f"mend the line that begins {SPEC_MARK!r}",
                 ) from None
     raise UsageError(
         "this is no script of slurm-launch: it carries no spec",
@@ -125,8 +129,12 @@ def _first_line(code: str) -> str:
     return code.strip().splitlines()[0][:100]
 
 
-@lru_cache
 def _template(own: str | None) -> jinja2.Template:
+    return _built_in() if own is None else _users_own(own)
+
+
+@lru_cache
+def _environment() -> jinja2.Environment:
     import jinja2
 
     loader: jinja2.BaseLoader = jinja2.FileSystemLoader(TEMPLATES)
@@ -141,13 +149,25 @@ def _template(own: str | None) -> jinja2.Template:
         comment_end_string="##}",
     )
     environment.filters.update(words=_words, raw=Raw, first_line=_first_line)
-    if own is None:
-        return environment.get_template("job.sh.j2")
+    return environment
+
+
+@lru_cache
+def _built_in() -> jinja2.Template:
+    return _environment().get_template("job.sh.j2")
+
+
+def _users_own(own: str) -> jinja2.Template:
+    """Read anew each time: its owner may be editing it."""
+    import jinja2
+
     try:
-        return environment.from_string(Path(own).read_text(encoding="utf-8"))
+        return _environment().from_string(Path(own).read_text(encoding="utf-8"))
     except jinja2.TemplateSyntaxError as error:
         raise UsageError(
             f"the template has a syntax error: {error.message}", at=f"{own}:{error.lineno}", hint="mend that line"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the template cannot be read: {error}", at="--template", hint="give a readable file") from None
+        raise UsageError(
+            f"the template cannot be read: {error}", at="--template", hint="give a readable file"
+        ) from None

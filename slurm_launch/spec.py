@@ -126,7 +126,7 @@ class LaunchSpec(BaseModel):
     mail_type: Line | None = option(None, JOB, "When: BEGIN, END, FAIL, ...", sbatch="mail-type", metavar="TYPES", examples=("END,FAIL",))
     signal: Annotated[Line, AfterValidator(values.signal)] | None = option(
         None, JOB, "Signal before the time limit.", sbatch="signal", metavar="[B:]SIG[@S]", examples=("B:TERM@120",))
-    requeue: bool | None = option(None, JOB, "Let Slurm run the job again after a node failure or preemption.", examples=(True,))
+    requeue: bool = option(False, JOB, "Let Slurm run the job again after a node failure or preemption.", examples=(True,))
     array: Annotated[Line, AfterValidator(values.array)] | None = option(
         None, JOB, "Run as a job array, a Ray cluster of its own for each task.", flags=("-a",), sbatch="array", metavar="0-9%3", examples=("0-9%3",))
     chdir: Line | None = option(None, JOB, "Directory in which the job runs.", flags=("-D",), sbatch="chdir", metavar="DIR", examples=("/scratch/me",))

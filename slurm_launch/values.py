@@ -160,7 +160,7 @@ def array(text: str) -> str:
     if not re.fullmatch(r"(\d+(-\d+(:\d+)?)?)(,\d+(-\d+(:\d+)?)?)*(%\d+)?", text):
         raise BadValue(f"is not a job array: {show(text)}", hint)
     for low, high, step in re.findall(r"(\d+)-(\d+)(?::(\d+))?", text):
-        if int(low) > int(high) or step and int(step) == 0:
+        if int(low) > int(high) or (step and int(step) == 0):
             raise BadValue(f"runs backwards or stands still: {show(text)}", hint)
     if text.endswith("%0"):
         raise BadValue(f"lets no task run: {show(text)}", hint)
@@ -170,7 +170,7 @@ def array(text: str) -> str:
 def port_range(text: str) -> str:
     hint = "write A-B within 1024-65535, at least 64 ports wide, for example 20000-20999"
     found = re.fullmatch(r"(\d+)-(\d+)", text)
-    if not found or not 1024 <= int(found[1]) or not int(found[2]) <= 65535 or int(found[2]) - int(found[1]) < 63:
+    if not found or int(found[1]) < 1024 or int(found[2]) > 65535 or int(found[2]) - int(found[1]) < 63:
         raise BadValue(f"is not a usable range of ports: {show(text)}", hint)
     return text
 
@@ -183,7 +183,7 @@ def signal(text: str) -> str:
 
 def switches(text: str) -> str:
     count, _, wait = text.partition("@")
-    if not count.isdigit() or wait and not _TIME.fullmatch(wait):
+    if not count.isdigit() or (wait and not _TIME.fullmatch(wait)):
         raise BadValue(f"is not a count of switches: {show(text)}", "write 1 or 1@10:00 (at most 1, wait 10 minutes)")
     return text
 
@@ -195,8 +195,8 @@ def interface(text: str) -> str:
 
 
 # A Unix socket path holds 107 bytes and Ray appends 64 of its own; the job's own directory below this one needs
-# 18 more (r<job id>-<6 random>, with room for a long job id).
-MAX_TEMP_DIR = 25
+# 19 more (/r<job id>-<6 random>/t, with room for a long job id).
+MAX_TEMP_DIR = 24
 
 
 def temp_dir(text: str) -> str:
@@ -204,6 +204,8 @@ def temp_dir(text: str) -> str:
     hint = "give a short absolute node-local path such as /tmp or /scratch/%u"
     if not filled(text).startswith("/"):
         raise BadValue(f"is not an absolute path: {show(text)}", hint)
+    if not re.fullmatch(r"[A-Za-z0-9._/%+@=-]+", text):
+        raise BadValue(f"has characters that Ray cannot take in its paths: {show(text)}", hint)
     if len(text.encode()) > MAX_TEMP_DIR:
         raise BadValue(f"is too long for Ray's sockets below it: {show(text)} (at most {MAX_TEMP_DIR} bytes)", hint)
     return text
@@ -236,7 +238,9 @@ def _pairs(value: Any, example: str) -> Any:
 
 
 # What the script sets itself; a second hand on these would break the cluster or leak its token.
-_OWN_VARIABLES = re.compile(r"RAY_ADDRESS|RAY_AUTH_.*|RAY_TMPDIR|SLURM_.*|SBATCH_.*|SRUN_.*|BASH_ENV|IFS|SHELLOPTS|BASHOPTS")
+_OWN_VARIABLES = re.compile(
+    r"RAY_ADDRESS|RAY_AUTH_.*|RAY_TMPDIR|SLURM_.*|SBATCH_.*|SRUN_.*|BASH_ENV|IFS|SHELLOPTS|BASHOPTS"
+)
 
 
 def environment(value: Any) -> Any:

@@ -1,14 +1,14 @@
 # Each node's part of a step. Orders come by its standard input (first the token, in the end `stop` or `stop and keep the
 # logs`), news go to its standard output: `up` when Ray runs, and again every five seconds.
 run_node() {
-  local node=${SLURMD_NODENAME:-$(hostname)} order='' ended='' token pid pids python version gpus=${SLURM_GPUS_ON_NODE:-0} memory store ip
-  umask 077 && ulimit -n "$(ulimit -Hn)" # Ray opens many files
-  trap 'ended=1' TERM && trap : PIPE # Slurm itself ends the step; nobody listens any more
+  local node=${SLURMD_NODENAME:-$(hostname)} order='' ended='' log=$dir/ray-start.log also='' token pid pids reason python version gpus=${SLURM_GPUS_ON_NODE:-${unmanaged_gpus:-0}} memory store ip
+  umask 077 && ulimit -n "$(ulimit -Hn)" && trap 'ended=1' TERM && trap : PIPE # Slurm ends the step; nobody listens any more
   # The directory is made by us, now: what somebody else put in its place, a link above all, is not used.
-  if ! mkdir -p "${dir%/*}" || ! mkdir "$dir" || ! read -r token || ! echo "$token" >"$dir/token"; then
-    echo "failed $node cannot use $dir" && rm -rf "$dir" && return 76
+  if ! read -r token || ! reason=$({ mkdir -p "${dir%/*}" && mkdir "$dir" && echo "$token" >"$dir/token"; } 2>&1); then
+    [[ -L $dir || ! -O $dir ]] || rm -rf "$dir"
+    echo "failed $node cannot use $dir: ${reason##*: }" && return 76
   fi
-  export RAY_TMPDIR=$dir RAY_AUTH_TOKEN_PATH=$dir/token
+  export RAY_AUTH_TOKEN_PATH=$dir/token RAY_TMPDIR=$dir/t # one below: Ray opens its own directory to everybody
   [[ ${TMPDIR:-/tmp} != /tmp ]] || export TMPDIR=$dir # what Ray leaves there goes with the directory
   # Ray gets what Slurm gave us on this node; by itself it would take the whole machine. Memory in MB: one of three is set,
   memory=$((${SLURM_MEM_PER_NODE:-0} + ${SLURM_MEM_PER_CPU:-0} * SLURM_CPUS_ON_NODE + ${SLURM_MEM_PER_GPU:-0} * gpus))
@@ -16,7 +16,7 @@ run_node() {
     '/^MemTotal/ { print int($2 / 1024 * (ours < all ? ours / all : 1)) }' /proc/meminfo) # or else a fair share
   store=$(df --output=avail -B1M /dev/shm | tail -n 1) # where the object store lives
   store=${object_store:-$(((memory * 3 / 10 < store ? memory * 3 / 10 : store) << 20))}
-  port_flags && set -- --block --node-name="$node" --num-cpus="$SLURM_CPUS_ON_NODE" --num-gpus="$gpus" --temp-dir="$dir" \
+  port_flags && set -- --block --node-name="$node" --num-cpus="$SLURM_CPUS_ON_NODE" --num-gpus="$gpus" --temp-dir="$dir/t" \
     --memory=$(((memory << 20) - store)) --object-store-memory="$store" --disable-usage-stats --log-color=false "${port_args[@]}"
   if [[ $node == "$head" ]]; then
     set -- "$@" --head --node-ip-address="$head_ip" --port="$port" --dashboard-host=127.0.0.1 --dashboard-port=$((port + 2))
@@ -31,24 +31,25 @@ run_node() {
     until [[ $order$ended ]] || (: >"/dev/tcp/$head_ip/$port") 2>/dev/null; do read -r -t 0.1 order; done
   fi
   # A session of its own, and a mark that is inherited: so we find our own processes in the end, and nobody else's.
-  SLAUNCH_NODE_DIR=$dir setsid ray start "$@" "${ray_args[@]}" </dev/null &>"$dir/ray-start.log" &
+  SLAUNCH_NODE_DIR=$dir setsid ray start "$@" "${ray_args[@]}" </dev/null &>"$log" &
   pid=$! SECONDS=5
   while [[ ! $order$ended ]] && kill -0 "$pid" 2>/dev/null; do
     read -r -t 0.2 order || (($? > 128)) || order=stop # nobody is at the other end any more
-    ((SECONDS < 5)) || ! grep -q 'Ray runtime started' "$dir/ray-start.log" || { SECONDS=0 && echo "up $node"; }
+    ((SECONDS < 5)) || ! grep -q 'Ray runtime started' "$log" || { SECONDS=0 && echo "up $node"; }
   done
   if [[ ! $order$ended ]]; then
     order='stop and keep the logs'
-    grep -v '^ *$' "$dir/ray-start.log" | tail -n 8 | cut -c1-300 | sed "s/^/said $node /"
+    { grep -iE 'err|exit code|exception|fail|found|space' "$log" || cat "$log"; } | tail -n 5 | cut -c1-300 | sed "s/^/said $node /"
     echo "failed $node its Ray has ended"
   fi
   end_processes TERM || end_processes KILL
-  [[ $order != *keep* ]] || { mkdir -p "$run.ray/$node" && cp -r "$dir"/ray-start.log "$dir"/session_2*/logs "$_"; } 2>/dev/null
-  rm -rf "$dir" "$dir.job"
+  [[ $order != *keep* ]] || { mkdir -p "$run.ray/$node" && cp -r "$log" "$dir"/t/session_2*/logs "$_"; } 2>/dev/null
+  rm -rf "$dir" ${ended:+"$dir.job"}
 }
 end_processes() { # SIGNAL: true when none of ours is left within a second
+  [[ ! $order ]] && kill -0 "$batch_pid" 2>/dev/null || also=-eSLAUNCH_NODE_DIR=$dir.job # what the command has left running
   for _ in {1..10}; do
-    mapfile -t pids < <(grep -lzsxF "SLAUNCH_NODE_DIR=$dir" /proc/[0-9]*/environ | cut -d/ -f3
+    mapfile -t pids < <(grep -lzsxF -e "SLAUNCH_NODE_DIR=$dir" ${also:+"$also"} /proc/[0-9]*/environ | cut -d/ -f3
       cat /proc/[0-9]*/stat 2>/dev/null | awk -v ours="$pid" '{ id = $1; sub(/.*\) /, ""); if ($4 == ours) print id }')
     ((${#pids[@]})) || return 0
     kill -s "$1" "${pids[@]}" 2>/dev/null

@@ -1,13 +1,13 @@
 # The range is cut into blocks, so that jobs that meet on a node use different ports; which one is tried first depends on
 # the job's id. free_block ATTEMPT CPUS: sets block, the first port of one in which nobody listens, and block_last.
 free_block() {
-  local size=$((16 + 4 * $2)) blocks try used
+  local size=$((16 + 4 * $2)) blocks try used p
   ((size <= port_last - port_first + 1)) || size=$((port_last - port_first + 1))
   blocks=$(((port_last - port_first + 1) / size))
   used=" $(awk '$4 == "0A" { sub(/.*:/, "", $2); print $2 }' /proc/net/tcp /proc/net/tcp6 | tr '\n' ' ')" # 0A: listening
   for ((try = $1; try < $1 + blocks; try++)); do
     block=$((port_first + (SLURM_JOB_ID + try) % blocks * size)) block_last=$((block + size - 1))
-    for ((port = block; port <= block_last; port++)); do [[ $used != *" $(printf %04X $port) "* ]] || continue 2; done
+    for ((p = block; p <= block_last; p++)); do [[ $used != *" $(printf %04X "$p") "* ]] || continue 2; done
     return 0
   done
   return 1

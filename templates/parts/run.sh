@@ -26,20 +26,20 @@ asked_to_end() { # by Slurm, which knows the reason, or by somebody else
 give_up() { # CODE OUTCOME CAUSE NODE: ends the job, with the likely remedy
   local hint="Ray's logs are in $run.ray/"
   pause 1 && [[ ! ${ended_by-} ]] || asked_to_end # when Slurm ends the job, the steps may feel it before we do
-  case "${words[$4]-} $(cat "$dir.job/srun-${step_of[$4]}.err")" in
+  case "${why[$4]-} ${words[$4]-} $(cat "$dir.job/srun-${step_of[$4]}.err")" in
     *"ray: No such file"* | *'ray: command not found'*) hint="install Ray on $4, or load an environment that all nodes can see" ;;
     *'No space left'*) hint="no space on $4: choose another --temp-dir" ;;
     *[Vv]'ersion mismatch'*) hint='the nodes have different versions of Ray or Python' ;;
     *'onnection failure'* | *'imed out'*) hint="$4 cannot be reached: leave it out with --exclude, or choose --interface" ;;
   esac
-  end "$1" "$2" "${3//\"/\'}" "$hint" "$4"
+  end "$1" "$2" "$3" "$hint" "$4"
 }
 node_lost() { # NODE: ends the job, unless it can go on without this one
   case $phase/$1 in
     command/*) [[ $1 != "$head" && ${on_node_loss-} == continue ]] ||
       give_up 72 node-lost "$1 was lost while the command ran: ${why[$1]}" "$1" ;;
     bring-up/"$head")
-      [[ ${words[$1]-} == *' in use'* && $attempt -lt 9 ]] || give_up 70 head-failed "the head on $1 did not start: ${why[$1]}" "$1"
+      [[ ${words[$1]-} == *'Failed to start GCS'* && $attempt -lt 9 ]] || give_up 70 head-failed "the head on $1 failed: ${why[$1]}" "$1"
       say retry "port $port was taken meanwhile" && stop_cluster retry && start_cluster && return
       ;;
     *) ((count - ${#why[@]} >= enough)) || give_up 71 node-failed "$1 did not start: ${why[$1]}" "$1" ;;
@@ -56,7 +56,7 @@ until [[ $phase == command ]] && ! kill -0 "$command_pid" 2>/dev/null; do
   if (($(wc -w <<<"$joined") >= enough)); then
     ready_at=$SECONDS phase='command'
     say ready nodes="$(wc -w <<<"$joined")/$count" && say command "${command%%$'\n'*}"
-    export RAY_ADDRESS=$address RAY_TMPDIR=$dir RAY_AUTH_TOKEN_PATH=$dir/token # made by the head's step, for you alone
+    export RAY_ADDRESS=$address RAY_TMPDIR=$dir/t RAY_AUTH_TOKEN_PATH=$dir/token SLAUNCH_NODE_DIR=$dir.job # its mark
     set -m # a process group of its own, so that a signal reaches all of it
     bash -c "$command" </dev/null &
     command_pid=$! && set +m
@@ -65,6 +65,5 @@ until [[ $phase == command ]] && ! kill -0 "$command_pid" 2>/dev/null; do
     give_up 71 nodes-missing "missing after $start_timeout s: $missing($(wc -w <<<"$joined") of $count nodes joined)" "${missing%% *}"
   fi
 done
-command_ended_at=$SECONDS
-wait "$command_pid" 2>/dev/null && end 0 ok
+command_took=$((SECONDS - ready_at)) && wait "$command_pid" 2>/dev/null && end 0 ok
 end $? command-failed

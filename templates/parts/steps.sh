@@ -10,18 +10,17 @@ start_step() { # NODE...: one srun that runs run_node there. It says everything 
   echo "$token" >&"$fd" # by this pipe, so that no command line, environment or shared file shows it
 }
 start_cluster() {
-  local random && phase=bring-up step_pids=() step_fds=() joined='' attempt=${attempt:-0}
+  local random && phase=bring-up step_pids=() step_fds=() joined='' attempt=${attempt:-0} batch_pid=$$
   declare -gA step_of=() heard=() words=() why=()
   random=$(od -An -N40 -tx1 /dev/urandom | tr -d ' \n') token=${random:16}
-  [[ $run == /* ]] || run=$PWD/$run
   dir=${temp_base//%u/$USER} dir=${dir//%j/$SLURM_JOB_ID}/r$SLURM_JOB_ID-${random:0:6} # a name that nobody can foresee
-  if ((${#dir} > 43)) || ! mkdir -p "${dir%/*}" || ! mkdir -m 700 "$dir.job" || ! mkfifo "$dir.job/from-nodes"; then
+  if ((${#dir} > 41)) || ! mkdir -p "${dir%/*}" || ! mkdir -m 700 "$dir.job" || ! mkfifo "$dir.job/from-nodes"; then
     end 76 temp-dir "cannot use $dir on $head" 'choose another --temp-dir: node-local, writable, short' "$head"
   fi
   exec {events}<>"$dir.job/from-nodes" && pick_port
   address=$head_ip:$port && [[ $head_ip != *:* ]] || address=[$head_ip]:$port # IPv6
   node_code=$(declare -p dir run head head_ip address ray_args ray_head_args ray_worker_args "${!port@}" ${interface+interface} \
-    ${object_store+object_store} && declare -f run_node end_processes route_source port_flags free_block)$'\nrun_node'
+    ${object_store+object_store} ${unmanaged_gpus+unmanaged_gpus} batch_pid && declare -f run_node end_processes route_source port_flags free_block)$'\nrun_node'
   say starting nodes="$count" head="$head" address="$address" auth="$auth" job="$SLURM_JOB_ID"
   start_step "$head"
   ((count == 1)) || start_workers
@@ -31,8 +30,7 @@ stop_cluster() { # OUTCOME: the command gets SIGTERM and ten seconds, then SIGKI
   [[ ! ${command_pid-} ]] || { kill -- "-$command_pid" && ! gone "-$command_pid" && kill -KILL -- "-$command_pid"; } 2>/dev/null
   [[ $1 != @(ok|retry) || ${keep_ray_logs-} ]] || order=stop
   trap : PIPE && for fd in "${step_fds[@]}"; do { echo "$order" >&"$fd"; } 2>/dev/null; done # some may be gone already
-  gone "${step_pids[@]}" || kill "${step_pids[@]}" 2>/dev/null # srun then ends its step by force
-  wait "${step_pids[@]}" 2>/dev/null
+  gone "${step_pids[@]}" # a node that does not answer is left to Slurm, which ends its step when this script is over
   rm -rf "${dir:?}.job"
 }
 gone() { for _ in {1..100}; do kill -0 -- "$@" 2>/dev/null || return 0; pause 0.1; done; false; } # PID...: within ten seconds

@@ -5,16 +5,17 @@
 # The job ends with the command's own exit code, or with one of ours: 70 head failed, 71 nodes missing, 72 node lost,
 # 73 environment, 74 time limit, 75 ended from outside, 76 temporary directory, 77 script, 78 no network address.
 # spec: {"own": {"command": "python train.py", "exp-name": "train"}}
-# shellcheck disable=SC2317,SC2329 # some functions run on the nodes
+# shellcheck disable=SC2016,SC2054,SC2089,SC2090,SC2209,SC2317,SC2329 # values are data, and some functions run on the nodes
 # ---- 1. What the job asks of Slurm ----
 #SBATCH --job-name=train
 #SBATCH --output=train_20260102-030405.log
 #SBATCH --open-mode=append
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
+#SBATCH --no-requeue
 
 # ---- Settings: every value of this job, quoted; the code below only reads them ----
-run=train_20260102-030405 # the log is $run.log; Ray's own logs go to $run.ray/ when something fails
+run="$PWD"/train_20260102-030405 # the log is $run.log; Ray's own logs go to $run.ray/ when something fails
 start_timeout=180 # seconds within which the nodes must have joined
 temp_base=/tmp # on each node, and short: a Unix socket path holds 107 bytes
 auth=token # token: nobody but you can use the cluster; off: anybody in the network can
@@ -26,19 +27,19 @@ say() { printf '[slurm-launch] %(%FT%T%z)T %s\n' -1 "$*"; } # a line in the log,
 end() { # CODE OUTCOME [CAUSE HINT [NODE]]: the only way out. Stops what we started, and tells how it went.
   trap - EXIT && trap '' TERM # nothing interrupts the clean-up
   [[ ! ${dir-} ]] || stop_cluster "$2"
-  say end outcome="$2" code="$1" phase="$phase${5:+ node=$5}" bring-up="${ready_at:-$SECONDS}s" total="${SECONDS}s" \
-    command="$((${ready_at:+${command_ended_at:-$SECONDS} - ready_at}))s${3:+ cause=\"$3\" hint=\"$4\"}"
+  say end outcome="$2" code="$1" phase="$phase${5:+ node=$5}${ready_at:+ bring-up=${ready_at}s}${command_took:+ command=${command_took}s}" \
+    total="${SECONDS}s${3:+ cause=\"${3//\"/\'}\" hint=\"$4\"}"
   exit "$1"
 }
-environment_failed() { end 73 environment-failed "$1" 'mend the environment options, or this script' "${SLURMD_NODENAME-}"; }
-trap 'end 77 script-failed "the script itself failed" "look at the lines above"' EXIT
+environment_failed() { end 73 environment-failed "failed: $1" 'mend the environment options, or this script' "${SLURMD_NODENAME-}"; }
+trap 'end 77 script-failed "the script itself ended" "an exit in the environment code? else look at the lines above"' EXIT
 trap 'ended_by=SIGTERM' TERM && phase=environment SECONDS=0
 
 # ---- 2. Environment: loaded once, here; the nodes get it from srun ----
-set +eu && IFS=$' \t\n' && command -v ray >/dev/null || environment_failed 'ray is not in PATH'
-ulimit -n "$(ulimit -Hn)" && unset RAY_ADDRESS RAY_AUTH_TOKEN RAY_NAMESPACE # Ray opens many files; no other cluster is meant
-export RAY_AUTH_MODE=${auth/off/disabled} # always said: Ray's default differs between versions, and between head and workers
-export DASHBOARD_METRIC_PORT=0 AUTOSCALER_METRIC_PORT=0 # any free one; else fixed, and the same for all jobs
+command -v ray >/dev/null || environment_failed 'ray is not in PATH'
+set +eu && IFS=$' \t\n' && ulimit -n "$(ulimit -Hn)" # whatever the environment has set; Ray opens many files
+unset RAY_ADDRESS RAY_AUTH_TOKEN RAY_NAMESPACE # of another cluster
+export RAY_AUTH_MODE=${auth/off/disabled} DASHBOARD_METRIC_PORT=0 AUTOSCALER_METRIC_PORT=0 # Ray's defaults differ, or clash
 
 # ---- 3. The nodes, and the head's address ----
 # Of the addresses that are not loopback, link-local or a container's we take the one that the node's name stands for, else
@@ -74,14 +75,14 @@ port_flags() { port_args=(--min-worker-port=0 --max-worker-port=0 --dashboard-ag
 # Each node's part of a step. Orders come by its standard input (first the token, in the end `stop` or `stop and keep the
 # logs`), news go to its standard output: `up` when Ray runs, and again every five seconds.
 run_node() {
-  local node=${SLURMD_NODENAME:-$(hostname)} order='' ended='' token pid pids python version gpus=${SLURM_GPUS_ON_NODE:-0} memory store ip
-  umask 077 && ulimit -n "$(ulimit -Hn)" # Ray opens many files
-  trap 'ended=1' TERM && trap : PIPE # Slurm itself ends the step; nobody listens any more
+  local node=${SLURMD_NODENAME:-$(hostname)} order='' ended='' log=$dir/ray-start.log also='' token pid pids reason python version gpus=${SLURM_GPUS_ON_NODE:-${unmanaged_gpus:-0}} memory store ip
+  umask 077 && ulimit -n "$(ulimit -Hn)" && trap 'ended=1' TERM && trap : PIPE # Slurm ends the step; nobody listens any more
   # The directory is made by us, now: what somebody else put in its place, a link above all, is not used.
-  if ! mkdir -p "${dir%/*}" || ! mkdir "$dir" || ! read -r token || ! echo "$token" >"$dir/token"; then
-    echo "failed $node cannot use $dir" && rm -rf "$dir" && return 76
+  if ! read -r token || ! reason=$({ mkdir -p "${dir%/*}" && mkdir "$dir" && echo "$token" >"$dir/token"; } 2>&1); then
+    [[ -L $dir || ! -O $dir ]] || rm -rf "$dir"
+    echo "failed $node cannot use $dir: ${reason##*: }" && return 76
   fi
-  export RAY_TMPDIR=$dir RAY_AUTH_TOKEN_PATH=$dir/token
+  export RAY_AUTH_TOKEN_PATH=$dir/token RAY_TMPDIR=$dir/t # one below: Ray opens its own directory to everybody
   [[ ${TMPDIR:-/tmp} != /tmp ]] || export TMPDIR=$dir # what Ray leaves there goes with the directory
   # Ray gets what Slurm gave us on this node; by itself it would take the whole machine. Memory in MB: one of three is set,
   memory=$((${SLURM_MEM_PER_NODE:-0} + ${SLURM_MEM_PER_CPU:-0} * SLURM_CPUS_ON_NODE + ${SLURM_MEM_PER_GPU:-0} * gpus))
@@ -89,7 +90,7 @@ run_node() {
     '/^MemTotal/ { print int($2 / 1024 * (ours < all ? ours / all : 1)) }' /proc/meminfo) # or else a fair share
   store=$(df --output=avail -B1M /dev/shm | tail -n 1) # where the object store lives
   store=${object_store:-$(((memory * 3 / 10 < store ? memory * 3 / 10 : store) << 20))}
-  port_flags && set -- --block --node-name="$node" --num-cpus="$SLURM_CPUS_ON_NODE" --num-gpus="$gpus" --temp-dir="$dir" \
+  port_flags && set -- --block --node-name="$node" --num-cpus="$SLURM_CPUS_ON_NODE" --num-gpus="$gpus" --temp-dir="$dir/t" \
     --memory=$(((memory << 20) - store)) --object-store-memory="$store" --disable-usage-stats --log-color=false "${port_args[@]}"
   if [[ $node == "$head" ]]; then
     set -- "$@" --head --node-ip-address="$head_ip" --port="$port" --dashboard-host=127.0.0.1 --dashboard-port=$((port + 2))
@@ -104,24 +105,25 @@ run_node() {
     until [[ $order$ended ]] || (: >"/dev/tcp/$head_ip/$port") 2>/dev/null; do read -r -t 0.1 order; done
   fi
   # A session of its own, and a mark that is inherited: so we find our own processes in the end, and nobody else's.
-  SLAUNCH_NODE_DIR=$dir setsid ray start "$@" "${ray_args[@]}" </dev/null &>"$dir/ray-start.log" &
+  SLAUNCH_NODE_DIR=$dir setsid ray start "$@" "${ray_args[@]}" </dev/null &>"$log" &
   pid=$! SECONDS=5
   while [[ ! $order$ended ]] && kill -0 "$pid" 2>/dev/null; do
     read -r -t 0.2 order || (($? > 128)) || order=stop # nobody is at the other end any more
-    ((SECONDS < 5)) || ! grep -q 'Ray runtime started' "$dir/ray-start.log" || { SECONDS=0 && echo "up $node"; }
+    ((SECONDS < 5)) || ! grep -q 'Ray runtime started' "$log" || { SECONDS=0 && echo "up $node"; }
   done
   if [[ ! $order$ended ]]; then
     order='stop and keep the logs'
-    grep -v '^ *$' "$dir/ray-start.log" | tail -n 8 | cut -c1-300 | sed "s/^/said $node /"
+    { grep -iE 'err|exit code|exception|fail|found|space' "$log" || cat "$log"; } | tail -n 5 | cut -c1-300 | sed "s/^/said $node /"
     echo "failed $node its Ray has ended"
   fi
   end_processes TERM || end_processes KILL
-  [[ $order != *keep* ]] || { mkdir -p "$run.ray/$node" && cp -r "$dir"/ray-start.log "$dir"/session_2*/logs "$_"; } 2>/dev/null
-  rm -rf "$dir" "$dir.job"
+  [[ $order != *keep* ]] || { mkdir -p "$run.ray/$node" && cp -r "$log" "$dir"/t/session_2*/logs "$_"; } 2>/dev/null
+  rm -rf "$dir" ${ended:+"$dir.job"}
 }
 end_processes() { # SIGNAL: true when none of ours is left within a second
+  [[ ! $order ]] && kill -0 "$batch_pid" 2>/dev/null || also=-eSLAUNCH_NODE_DIR=$dir.job # what the command has left running
   for _ in {1..10}; do
-    mapfile -t pids < <(grep -lzsxF "SLAUNCH_NODE_DIR=$dir" /proc/[0-9]*/environ | cut -d/ -f3
+    mapfile -t pids < <(grep -lzsxF -e "SLAUNCH_NODE_DIR=$dir" ${also:+"$also"} /proc/[0-9]*/environ | cut -d/ -f3
       cat /proc/[0-9]*/stat 2>/dev/null | awk -v ours="$pid" '{ id = $1; sub(/.*\) /, ""); if ($4 == ours) print id }')
     ((${#pids[@]})) || return 0
     kill -s "$1" "${pids[@]}" 2>/dev/null
@@ -140,18 +142,17 @@ start_step() { # NODE...: one srun that runs run_node there. It says everything 
   echo "$token" >&"$fd" # by this pipe, so that no command line, environment or shared file shows it
 }
 start_cluster() {
-  local random && phase=bring-up step_pids=() step_fds=() joined='' attempt=${attempt:-0}
+  local random && phase=bring-up step_pids=() step_fds=() joined='' attempt=${attempt:-0} batch_pid=$$
   declare -gA step_of=() heard=() words=() why=()
   random=$(od -An -N40 -tx1 /dev/urandom | tr -d ' \n') token=${random:16}
-  [[ $run == /* ]] || run=$PWD/$run
   dir=${temp_base//%u/$USER} dir=${dir//%j/$SLURM_JOB_ID}/r$SLURM_JOB_ID-${random:0:6} # a name that nobody can foresee
-  if ((${#dir} > 43)) || ! mkdir -p "${dir%/*}" || ! mkdir -m 700 "$dir.job" || ! mkfifo "$dir.job/from-nodes"; then
+  if ((${#dir} > 41)) || ! mkdir -p "${dir%/*}" || ! mkdir -m 700 "$dir.job" || ! mkfifo "$dir.job/from-nodes"; then
     end 76 temp-dir "cannot use $dir on $head" 'choose another --temp-dir: node-local, writable, short' "$head"
   fi
   exec {events}<>"$dir.job/from-nodes" && pick_port
   address=$head_ip:$port && [[ $head_ip != *:* ]] || address=[$head_ip]:$port # IPv6
   node_code=$(declare -p dir run head head_ip address ray_args ray_head_args ray_worker_args "${!port@}" ${interface+interface} \
-    ${object_store+object_store} && declare -f run_node end_processes route_source port_flags free_block)$'\nrun_node'
+    ${object_store+object_store} ${unmanaged_gpus+unmanaged_gpus} batch_pid && declare -f run_node end_processes route_source port_flags free_block)$'\nrun_node'
   say starting nodes="$count" head="$head" address="$address" auth="$auth" job="$SLURM_JOB_ID"
   start_step "$head"
   ((count == 1)) || start_workers
@@ -161,8 +162,7 @@ stop_cluster() { # OUTCOME: the command gets SIGTERM and ten seconds, then SIGKI
   [[ ! ${command_pid-} ]] || { kill -- "-$command_pid" && ! gone "-$command_pid" && kill -KILL -- "-$command_pid"; } 2>/dev/null
   [[ $1 != @(ok|retry) || ${keep_ray_logs-} ]] || order=stop
   trap : PIPE && for fd in "${step_fds[@]}"; do { echo "$order" >&"$fd"; } 2>/dev/null; done # some may be gone already
-  gone "${step_pids[@]}" || kill "${step_pids[@]}" 2>/dev/null # srun then ends its step by force
-  wait "${step_pids[@]}" 2>/dev/null
+  gone "${step_pids[@]}" # a node that does not answer is left to Slurm, which ends its step when this script is over
   rm -rf "${dir:?}.job"
 }
 gone() { for _ in {1..100}; do kill -0 -- "$@" 2>/dev/null || return 0; pause 0.1; done; false; } # PID...: within ten seconds
@@ -197,20 +197,20 @@ asked_to_end() { # by Slurm, which knows the reason, or by somebody else
 give_up() { # CODE OUTCOME CAUSE NODE: ends the job, with the likely remedy
   local hint="Ray's logs are in $run.ray/"
   pause 1 && [[ ! ${ended_by-} ]] || asked_to_end # when Slurm ends the job, the steps may feel it before we do
-  case "${words[$4]-} $(cat "$dir.job/srun-${step_of[$4]}.err")" in
+  case "${why[$4]-} ${words[$4]-} $(cat "$dir.job/srun-${step_of[$4]}.err")" in
     *"ray: No such file"* | *'ray: command not found'*) hint="install Ray on $4, or load an environment that all nodes can see" ;;
     *'No space left'*) hint="no space on $4: choose another --temp-dir" ;;
     *[Vv]'ersion mismatch'*) hint='the nodes have different versions of Ray or Python' ;;
     *'onnection failure'* | *'imed out'*) hint="$4 cannot be reached: leave it out with --exclude, or choose --interface" ;;
   esac
-  end "$1" "$2" "${3//\"/\'}" "$hint" "$4"
+  end "$1" "$2" "$3" "$hint" "$4"
 }
 node_lost() { # NODE: ends the job, unless it can go on without this one
   case $phase/$1 in
     command/*) [[ $1 != "$head" && ${on_node_loss-} == continue ]] ||
       give_up 72 node-lost "$1 was lost while the command ran: ${why[$1]}" "$1" ;;
     bring-up/"$head")
-      [[ ${words[$1]-} == *' in use'* && $attempt -lt 9 ]] || give_up 70 head-failed "the head on $1 did not start: ${why[$1]}" "$1"
+      [[ ${words[$1]-} == *'Failed to start GCS'* && $attempt -lt 9 ]] || give_up 70 head-failed "the head on $1 failed: ${why[$1]}" "$1"
       say retry "port $port was taken meanwhile" && stop_cluster retry && start_cluster && return
       ;;
     *) ((count - ${#why[@]} >= enough)) || give_up 71 node-failed "$1 did not start: ${why[$1]}" "$1" ;;
@@ -227,7 +227,7 @@ until [[ $phase == command ]] && ! kill -0 "$command_pid" 2>/dev/null; do
   if (($(wc -w <<<"$joined") >= enough)); then
     ready_at=$SECONDS phase='command'
     say ready nodes="$(wc -w <<<"$joined")/$count" && say command "${command%%$'\n'*}"
-    export RAY_ADDRESS=$address RAY_TMPDIR=$dir RAY_AUTH_TOKEN_PATH=$dir/token # made by the head's step, for you alone
+    export RAY_ADDRESS=$address RAY_TMPDIR=$dir/t RAY_AUTH_TOKEN_PATH=$dir/token SLAUNCH_NODE_DIR=$dir.job # its mark
     set -m # a process group of its own, so that a signal reaches all of it
     bash -c "$command" </dev/null &
     command_pid=$! && set +m
@@ -236,6 +236,5 @@ until [[ $phase == command ]] && ! kill -0 "$command_pid" 2>/dev/null; do
     give_up 71 nodes-missing "missing after $start_timeout s: $missing($(wc -w <<<"$joined") of $count nodes joined)" "${missing%% *}"
   fi
 done
-command_ended_at=$SECONDS
-wait "$command_pid" 2>/dev/null && end 0 ok
+command_took=$((SECONDS - ready_at)) && wait "$command_pid" 2>/dev/null && end 0 ok
 end $? command-failed

@@ -12,7 +12,6 @@ import pytest
 from tests.slurm.jobs import OLD_RAY, ROOT, VENV
 from tests.testbed import Cluster, unavailable_reason, venv_binds
 
-
 # Another Slurm than the machine's own: `make matrix` says trixie.
 SUITE = os.environ.get("TESTBED_SUITE", "host")
 

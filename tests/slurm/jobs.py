@@ -79,7 +79,9 @@ class Job:
         raise AssertionError(f"{text!r} did not come within {timeout} s:\n{self.log}")
 
 
-def submit(cluster: Cluster, *, user: str = "alice", ray: Path = VENV, sbatch: tuple[str, ...] = (), **options: Any) -> Job:
+def submit(
+    cluster: Cluster, *, user: str = "alice", ray: Path = VENV, sbatch: tuple[str, ...] = (), **options: Any
+) -> Job:
     """Render with these options and submit; ray=... is the environment that holds Ray."""
     options = {"exp_name": "test", "cpus_per_task": 1, "command": "true", **options}
     options["load_env"] = [f"export PATH={shlex.quote(str(ray / 'bin'))}:$PATH", *options.get("load_env", [])]

@@ -13,8 +13,8 @@ pytestmark = pytest.mark.slurm
 
 ADDRESSES = python(
     "import ray; ray.init()\n"
-    "assert all(ray.get([ray.remote(num_cpus=1, resources={'node:' + n['NodeManagerAddress']: 0.1})(lambda: True).remote()"
-    " for n in ray.nodes()]))\n"
+    "at = lambda n: ray.remote(num_cpus=1, resources={'node:' + n['NodeManagerAddress']: 0.1})\n"
+    "assert all(ray.get([at(n)(lambda: True).remote() for n in ray.nodes()]))\n"
     "print('AT', *sorted(n['NodeManagerAddress'] for n in ray.nodes()))"
 )
 
@@ -26,7 +26,7 @@ def addresses(job: Job) -> list[str]:
 
 
 def test_ipv6_on_request(cluster: Cluster) -> None:
-    job = run(cluster, num_nodes=2, ip_family="6", command=f"{ADDRESSES}; echo \"ADDRESS $RAY_ADDRESS\"")
+    job = run(cluster, num_nodes=2, ip_family="6", command=f'{ADDRESSES}; echo "ADDRESS $RAY_ADDRESS"')
     assert addresses(job) == [cluster.address("n1", 6), cluster.address("n2", 6)]
     assert any(line.startswith(f"ADDRESS [{cluster.address('n1', 6)}]:") for line in job.output), job.log
 
@@ -43,9 +43,7 @@ def test_one_family_only(make_cluster: Callable[..., Cluster], family: str) -> N
 
 def test_loopback_names_docker_and_a_second_network(make_cluster: Callable[..., Cluster]) -> None:
     """Each node's own name means 127.0.1.1, and docker0 and eth1 come before eth0 in every list."""
-    odd = {
-        name: NodeOptions(hosts_extra=[f"127.0.1.1 {name}"], docker0=True, eth1=True) for name in ("n1", "n2", "n3")
-    }
+    odd = {name: NodeOptions(hosts_extra=[f"127.0.1.1 {name}"], docker0=True, eth1=True) for name in ("n1", "n2", "n3")}
     cluster = make_cluster(nodes=3, node_options=odd)
     listed = cluster.run(["hostname", "-I"], node="n1").stdout
     assert listed.index("172.17.") < listed.index("10.77."), "the order that must not matter"

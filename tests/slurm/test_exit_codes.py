@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.slurm.jobs import run
@@ -42,7 +44,9 @@ def test_the_jobs_code_is_the_commands(cluster: Cluster, command: str, code: int
     ],
     ids=["false", "second", "venv", "module", "conda", "exit", "no-ray"],
 )
-def test_an_environment_that_fails_ends_the_job_before_any_node_starts(cluster: Cluster, options: dict[str, object]) -> None:
+def test_an_environment_that_fails_ends_the_job_before_any_node_starts(
+    cluster: Cluster, options: dict[str, Any]
+) -> None:
     job = run(cluster, num_nodes=2, **options)
     assert job.code in (73, 77), job.log
     assert job.end["outcome"] == ("script-failed" if job.code == 77 else "environment-failed")
@@ -55,11 +59,11 @@ def test_the_command_has_the_environment_and_nothing_of_ours_in_its_way(cluster:
     job = run(
         cluster,
         num_nodes=1,
-        env={"GREETING": "it's \"me\" & $HOME\nagain", "EMPTY": ""},
+        env={"GREETING": 'it\'s "me" & $HOME\nagain', "EMPTY": ""},
         load_env=["export LOADED=yes"],
-        command='printf "<%s><%s><%s>" "$GREETING" "${EMPTY-unset}" "$LOADED"; echo "$-" "$(trap)"; type say end tick 2>&1 | wc -l; readlink /proc/self/fd/0',
+        command='printf "<%s><%s><%s>" "$GREETING" "${EMPTY-unset}" "$LOADED"; echo "$-" "$(trap)"\nreadlink /dev/stdin',
     )
     assert job.code == 0, job.log
     text = "\n".join(job.output)
-    assert "<it's \"me\" & $HOME\nagain><><yes>hBc \n" in text
+    assert '<it\'s "me" & $HOME\nagain><><yes>hBc \n' in text
     assert text.endswith("/dev/null")

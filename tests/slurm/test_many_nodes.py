@@ -1,4 +1,4 @@
-"""Contract 6: beyond 32 workers at most 32 sruns, and every node exactly once. Ray itself would not fit on this machine."""
+"""Contract 6: beyond 32 workers at most 32 sruns, and every node exactly once. Ray itself would not fit here."""
 
 from __future__ import annotations
 

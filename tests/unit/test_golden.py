@@ -189,7 +189,7 @@ def test_one_node_has_no_workers() -> None:
 USES = {
     "min_nodes": r"^min_nodes=",
     "interface": r"^interface=",
-    "port_range": r"^port_first=|free_block",
+    "port_range": r"^port_first=|^free_block\(\)",
     "keep_ray_logs": r"^keep_ray_logs=",
     "object_store_memory": r"^object_store=",
     "env": r"^export OMP_NUM_THREADS=",
@@ -200,7 +200,7 @@ USES = {
     "num_gpus": r"^#SBATCH --(gpus|gres=gpu)",
     "on_node_loss": r"^#SBATCH --no-kill",
     "array": r"^#SBATCH .*%a",
-    "requeue": r"^#SBATCH --(no-)?requeue",
+    "requeue": r"^#SBATCH --requeue",
     "exclusive": r"^#SBATCH --exclusive",
 }
 
@@ -241,6 +241,7 @@ def test_additions_come_last_or_in_place_and_drops_are_gone() -> None:
         "open-mode=append",
         "ntasks-per-node=2",
         'comment="it\'s 100 % \\"mine\\""',
+        "no-requeue",
         "gres=nvme:1",
         "spread-job",
     ]

@@ -433,7 +433,7 @@ def test_the_api_is_functions_even_after_the_modules_are_loaded() -> None:
     launch.render(SPEC, when=WHEN)
     code = (
         "import slurm_launch, slurm_launch.launch, importlib\n"
-        "for name in ('render', 'launch'): importlib.import_module(f'slurm_launch.{name}')\n"
+        "for name in ('script', 'launch'): importlib.import_module(f'slurm_launch.{name}')\n"
         "from slurm_launch import render, submit, LaunchSpec\n"
         "assert callable(render) and callable(submit), render\n"
         "assert slurm_launch.render(LaunchSpec(exp_name='t', command='true')).startswith('#!')\n"
