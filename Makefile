@@ -26,12 +26,12 @@ matrix: packages $(OLD_RAY)/.ready $(VENV)/.ready
 soak: packages $(VENV)/.ready
 	SOAK_ROUNDS=10 $(BIN)/python -m pytest tests/slurm/test_shared_nodes.py -k same_moment
 
-# Every template and golden script goes through bash -n and shellcheck in tests/unit/test_golden.py as well.
 check: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/shellcheck --shell=bash templates/parts/*.sh tests/golden/*.sh tests/testbed/*.sh tests/testbed/enter .ci/run
+	$(BIN)/shellcheck tests/golden/*.sh tests/testbed/*.sh tests/testbed/enter .ci/run
+	$(BIN)/shellcheck --shell=bash --exclude=SC2004,SC2034,SC2154,SC2317,SC2329 templates/parts/*.sh # one sets what another reads
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.launcher

@@ -1,7 +1,7 @@
 # Each node's part of a step. Orders come by its standard input (first the token, in the end `stop` or `stop and keep the
 # logs`), news go to its standard output: `up` when Ray runs, and again every five seconds.
 run_node() {
-  local node=${SLURMD_NODENAME:-$(hostname)} order='' ended='' log=$dir/ray-start.log also='' token pid pids reason python version gpus=${SLURM_GPUS_ON_NODE:-${unmanaged_gpus:-0}} memory store ip
+  local node=${SLURMD_NODENAME:-$(hostname)} order='' ended='' keep='' log=$dir/ray-start.log also='' token pid pids reason python version gpus=${SLURM_GPUS_ON_NODE:-${unmanaged_gpus:-0}} memory store ip
   umask 077 && ulimit -n "$(ulimit -Hn)" && trap 'ended=1' TERM && trap : PIPE # Slurm ends the step; nobody listens any more
   # The directory is made by us, now: what somebody else put in its place, a link above all, is not used.
   if ! read -r token || ! reason=$({ mkdir -p "${dir%/*}" && mkdir "$dir" && echo "$token" >"$dir/token"; } 2>&1); then
@@ -38,12 +38,12 @@ run_node() {
     ((SECONDS < 5)) || ! grep -q 'Ray runtime started' "$log" || { SECONDS=0 && echo "up $node"; }
   done
   if [[ ! $order$ended ]]; then
-    order='stop and keep the logs'
+    keep=1
     { grep -iE 'err|exit code|exception|fail|found|space' "$log" || cat "$log"; } | tail -n 5 | cut -c1-300 | sed "s/^/said $node /"
     echo "failed $node its Ray has ended"
   fi
   end_processes TERM || end_processes KILL
-  [[ $order != *keep* ]] || { mkdir -p "$run.ray/$node" && cp -r "$log" "$dir"/t/session_2*/logs "$_"; } 2>/dev/null
+  [[ ! $keep && $order != *keep* ]] || { mkdir -p "$run.ray/$node" && cp -r "$log" "$dir"/t/session_2*/logs "$_"; } 2>/dev/null
   rm -rf "$dir" ${ended:+"$dir.job"}
 }
 end_processes() { # SIGNAL: true when none of ours is left within a second

@@ -1,5 +1,6 @@
 tick() { # waits a moment for news; then $joined are the nodes whose Ray runs, lost=() those lost now, why[NODE] the reason
   local timeout=0.3 kind node rest ended=() && lost=()
+  ((SECONDS - ${ticked:-0} < 9)) || for node in $joined; do heard[$node]=$SECONDS; done # the job was suspended for a while
   for node in "${nodes[@]}"; do kill -0 "${step_pids[${step_of[$node]}]}" 2>/dev/null || ended+=("$node"); done
   while read -r -t $timeout -u "$events" kind node rest; do
     timeout=0.01 heard[$node]=$SECONDS # and whatever else has come
@@ -13,7 +14,7 @@ tick() { # waits a moment for news; then $joined are the nodes whose Ray runs, l
   done
   for node in "${ended[@]}"; do lose "$node" "its srun has ended: $(tail -n 1 "$dir.job/srun-${step_of[$node]}.err")"; done
   for node in $joined; do ((SECONDS - ${heard[$node]} < 30)) || lose "$node" 'nothing was heard of it for 30 s'; done
-  [[ ! ${ended_by-} ]] || asked_to_end
+  ticked=$SECONDS && [[ ! ${ended_by-} ]] || asked_to_end
 }
 lose() { [[ ${why[$1]-} ]] || { why[$1]=$2 && lost+=("$1"); }; }
 asked_to_end() { # by Slurm, which knows the reason, or by somebody else
@@ -46,7 +47,6 @@ node_lost() { # NODE: ends the job, unless it can go on without this one
   esac
   say lost node="$1" "${why[$1]}; going on without it"
 }
-
 start_cluster
 deadline=$((SECONDS + start_timeout)) enough=${min_nodes:-$count}
 until [[ $phase == command ]] && ! kill -0 "$command_pid" 2>/dev/null; do

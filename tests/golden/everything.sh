@@ -154,7 +154,7 @@ port_flags() {
 # Each node's part of a step. Orders come by its standard input (first the token, in the end `stop` or `stop and keep the
 # logs`), news go to its standard output: `up` when Ray runs, and again every five seconds.
 run_node() {
-  local node=${SLURMD_NODENAME:-$(hostname)} order='' ended='' log=$dir/ray-start.log also='' token pid pids reason python version gpus=${SLURM_GPUS_ON_NODE:-${unmanaged_gpus:-0}} memory store ip
+  local node=${SLURMD_NODENAME:-$(hostname)} order='' ended='' keep='' log=$dir/ray-start.log also='' token pid pids reason python version gpus=${SLURM_GPUS_ON_NODE:-${unmanaged_gpus:-0}} memory store ip
   umask 077 && ulimit -n "$(ulimit -Hn)" && trap 'ended=1' TERM && trap : PIPE # Slurm ends the step; nobody listens any more
   # The directory is made by us, now: what somebody else put in its place, a link above all, is not used.
   if ! read -r token || ! reason=$({ mkdir -p "${dir%/*}" && mkdir "$dir" && echo "$token" >"$dir/token"; } 2>&1); then
@@ -191,12 +191,12 @@ run_node() {
     ((SECONDS < 5)) || ! grep -q 'Ray runtime started' "$log" || { SECONDS=0 && echo "up $node"; }
   done
   if [[ ! $order$ended ]]; then
-    order='stop and keep the logs'
+    keep=1
     { grep -iE 'err|exit code|exception|fail|found|space' "$log" || cat "$log"; } | tail -n 5 | cut -c1-300 | sed "s/^/said $node /"
     echo "failed $node its Ray has ended"
   fi
   end_processes TERM || end_processes KILL
-  [[ $order != *keep* ]] || { mkdir -p "$run.ray/$node" && cp -r "$log" "$dir"/t/session_2*/logs "$_"; } 2>/dev/null
+  [[ ! $keep && $order != *keep* ]] || { mkdir -p "$run.ray/$node" && cp -r "$log" "$dir"/t/session_2*/logs "$_"; } 2>/dev/null
   rm -rf "$dir" ${ended:+"$dir.job"}
 }
 end_processes() { # SIGNAL: true when none of ours is left within a second
@@ -258,6 +258,7 @@ start_workers() { # a srun for each; beyond 32 of them, 32 sruns that share the 
 # ---- 6. Wait for the nodes, run the command, end with its code ----
 tick() { # waits a moment for news; then $joined are the nodes whose Ray runs, lost=() those lost now, why[NODE] the reason
   local timeout=0.3 kind node rest ended=() && lost=()
+  ((SECONDS - ${ticked:-0} < 9)) || for node in $joined; do heard[$node]=$SECONDS; done # the job was suspended for a while
   for node in "${nodes[@]}"; do kill -0 "${step_pids[${step_of[$node]}]}" 2>/dev/null || ended+=("$node"); done
   while read -r -t $timeout -u "$events" kind node rest; do
     timeout=0.01 heard[$node]=$SECONDS # and whatever else has come
@@ -271,7 +272,7 @@ tick() { # waits a moment for news; then $joined are the nodes whose Ray runs, l
   done
   for node in "${ended[@]}"; do lose "$node" "its srun has ended: $(tail -n 1 "$dir.job/srun-${step_of[$node]}.err")"; done
   for node in $joined; do ((SECONDS - ${heard[$node]} < 30)) || lose "$node" 'nothing was heard of it for 30 s'; done
-  [[ ! ${ended_by-} ]] || asked_to_end
+  ticked=$SECONDS && [[ ! ${ended_by-} ]] || asked_to_end
 }
 lose() { [[ ${why[$1]-} ]] || { why[$1]=$2 && lost+=("$1"); }; }
 asked_to_end() { # by Slurm, which knows the reason, or by somebody else
@@ -304,7 +305,6 @@ node_lost() { # NODE: ends the job, unless it can go on without this one
   esac
   say lost node="$1" "${why[$1]}; going on without it"
 }
-
 start_cluster
 deadline=$((SECONDS + start_timeout)) enough=${min_nodes:-$count}
 until [[ $phase == command ]] && ! kill -0 "$command_pid" 2>/dev/null; do

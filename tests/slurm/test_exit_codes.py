@@ -59,9 +59,9 @@ def test_the_command_has_the_environment_and_nothing_of_ours_in_its_way(cluster:
     job = run(
         cluster,
         num_nodes=1,
-        env={"GREETING": 'it\'s "me" & $HOME\nagain', "EMPTY": ""},
+        env={"HI": 'it\'s "me" & $HOME\nagain', "EMPTY": ""},
         load_env=["export LOADED=yes"],
-        command='printf "<%s><%s><%s>" "$GREETING" "${EMPTY-unset}" "$LOADED"; echo "$-" "$(trap)"\nreadlink /dev/stdin',
+        command='printf "<%s><%s><%s>" "$HI" "${EMPTY-unset}" "$LOADED"; echo "$-" "$(trap)"; readlink -f /dev/stdin',
     )
     assert job.code == 0, job.log
     text = "\n".join(job.output)

@@ -156,7 +156,7 @@ def test_a_whole_job_of_odd_values(cluster: Cluster) -> None:
     cluster.run(["mkdir", f"{venv}/bin"], check=True)
     cluster.run(["tee", f"{venv}/bin/activate"], stdin="VENV_SEEN=$BASH_SOURCE; export VENV_SEEN\n", check=True)
     resource = f"odd{ODD}".replace(",", "")  # Ray itself takes no comma there
-    temp_dir = f"{HOME}/t $;&#{{*"  # Ray itself takes ASCII only
+    temp_dir = f"{HOME}/t.+@=-x"  # the spec takes no odder ones, for Ray's sake
     spec = LaunchSpec(
         exp_name="odd",
         command=f"{python(TELL)} # {ODD}",

@@ -224,7 +224,8 @@ def test_the_example_template_works(command: str, code: int, outcome: str) -> No
     assert script.read_embedded(text, "here").own["command"] == command
     done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (code, "")
-    assert (end := runs.parse_end(done.stdout)) and (end.outcome, end.code) == (outcome, code)
+    assert (end := runs.parse_end(done.stdout))
+    assert (end.outcome, end.code) == (outcome, code)
     assert code or "it's a b\n" in done.stdout
 
 
@@ -233,7 +234,8 @@ def test_the_example_template_tells_of_a_failing_environment() -> None:
     text = render(LaunchSpec(exp_name="x", command="true", template="job.sh.j2", load_env=["false"]))
     done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=False)
     assert done.returncode == 73
-    assert (end := runs.parse_end(done.stdout)) and (end.outcome, end.code) == ("environment-failed", 73)
+    assert (end := runs.parse_end(done.stdout))
+    assert (end.outcome, end.code) == ("environment-failed", 73)
 
 
 def test_the_python_of_the_readme() -> None:
