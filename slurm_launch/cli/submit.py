@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from slurm_launch import launch
+from slurm_launch import follow, launch
 from slurm_launch.cli.options import origin, resolve, verb_app
 from slurm_launch.cli.output import note, print_json
 from slurm_launch.errors import UsageError
@@ -37,7 +37,7 @@ def submit(
     else:
         print(f"job     {run.job_id}" + (f" on {run.cluster}" if run.cluster else ""))
         print(f"script  {run.script}\nlog     {run.log}\nrecord  {run.record}", flush=True)
-    return launch.wait(run, tell=note) if wait else 0
+    return follow.wait(run, tell=note) if wait else 0
 
 
 def _print_plan(plan: launch.Plan, as_json: bool) -> None:

@@ -24,8 +24,8 @@ TEMPLATE = "#!/bin/bash\n{{ directives }}\n{{ spec.command | raw }}\n"
 IMPATIENT = """
 import sys
 from functools import partial
-from slurm_launch import cli, launch
-launch.submit, launch.wait = partial(launch.submit, timeout=2), partial(launch.wait, timeout=2)
+from slurm_launch import cli, follow, launch
+launch.submit, follow.wait = partial(launch.submit, timeout=2), partial(follow.wait, timeout=2)
 cli.main(sys.argv[1:])
 """
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import __version__, cli, launch
+from slurm_launch import __version__, cli, follow, launch
 from slurm_launch.cli import app
 from slurm_launch.errors import LaunchError, SlurmUnavailable, SubmitRefused
 from slurm_launch.spec import GROUPS, LaunchSpec, options
@@ -279,7 +279,7 @@ class TestSubmit:
             waited.append(run.job_id)
             return 7
 
-        monkeypatch.setattr(launch, "wait", wait)
+        monkeypatch.setattr(follow, "wait", wait)
         answer = launcher(*GOOD, "--wait", "--parsable")
         assert (answer.code, answer.out, waited) == (7, "4711\n", ["4711"])
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import launch, process
+from slurm_launch import follow, process
 from slurm_launch.errors import LaunchError, NoCommandCode, SlurmUnavailable
 from slurm_launch.process import Result
 from slurm_launch.runs import Run
@@ -51,7 +51,7 @@ class Scripted:
 
     def wait(self, run: Run) -> int:
         poll = lambda: repeat(0.0)  # noqa: E731
-        return launch.wait(run, env={}, runner=self, poll=poll, sleep=self.slept.append, tell=self.told.append)
+        return follow.wait(run, env={}, runner=self, poll=poll, sleep=self.slept.append, tell=self.told.append)
 
 
 @pytest.fixture
@@ -215,7 +215,7 @@ def test_a_run_without_a_job(run: Run) -> None:
 
 
 def test_the_pauses_grow_and_stay_bounded() -> None:
-    pauses = [pause for pause, _ in zip(launch.backoff(), range(20), strict=False)]
+    pauses = [pause for pause, _ in zip(follow.backoff(), range(20), strict=False)]
     assert pauses[0] == 0.5
     assert pauses == sorted(pauses)
     assert pauses[-1] == 5.0
