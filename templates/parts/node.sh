@@ -1,7 +1,7 @@
-# Each node's part of a step. Orders come by its standard input (first the token, in the end `stop` or `stop and keep the
-# logs`), news go to its standard output: `up` when Ray runs, and again every five seconds.
+# Each node's part of a step. Orders come by its standard input (first the token, in the end `stop.` or `stop and keep the
+# logs.`), news go to its standard output: `up` when Ray runs, and again every five seconds.
 run_node() {
-  local node=${SLURMD_NODENAME:-$(hostname)} order='' ended='' keep='' log=$dir/ray-start.log also='' token pid pids reason python version gpus=${SLURM_GPUS_ON_NODE:-${unmanaged_gpus:-0}} memory store ip
+  local node=${SLURMD_NODENAME:-$(hostname)} order='' more='' ended='' keep='' log=$dir/ray-start.log also='' token pid pids reason python version gpus=${SLURM_GPUS_ON_NODE:-${unmanaged_gpus:-0}} memory store ip
   umask 077 && ulimit -n "$(ulimit -Hn)" && trap 'ended=1' TERM && trap : PIPE # Slurm ends the step; nobody listens any more
   # The directory is made by us, now: what somebody else put in its place, a link above all, is not used.
   if ! read -r token || ! reason=$({ mkdir -p "${dir%/*}" && mkdir "$dir" && echo "$token" >"$dir/token"; } 2>&1); then
@@ -28,16 +28,16 @@ run_node() {
   else
     ip=$(route_source "$head_ip") # this node's own address in the head's network
     set -- "$@" --address="$address" ${ip:+--node-ip-address="$ip"} "${ray_worker_args[@]}"
-    until [[ $order$ended ]] || (: >"/dev/tcp/$head_ip/$port") 2>/dev/null; do read -r -t 0.1 order; done
+    until [[ $order$ended ]] || (: >"/dev/tcp/$head_ip/$port") 2>/dev/null; do read -r -t 0.1 order; done # a part says enough
   fi
   # A session of its own, and a mark that is inherited: so we find our own processes in the end, and nobody else's.
   SLAUNCH_NODE_DIR=$dir setsid ray start "$@" "${ray_args[@]}" </dev/null &>"$log" &
   pid=$! SECONDS=5
-  while [[ ! $order$ended ]] && kill -0 "$pid" 2>/dev/null; do
-    read -r -t 0.2 order || (($? > 128)) || order=stop # nobody is at the other end any more
+  while order+=$more && [[ $order != *. && ! $ended ]] && kill -0 "$pid" 2>/dev/null; do # the time may end within a line
+    read -r -t 0.2 more || (($? > 128)) || more=. # nobody is at the other end any more
     ((SECONDS < 5)) || ! grep -q 'Ray runtime started' "$log" || { SECONDS=0 && echo "up $node"; }
   done
-  if [[ ! $order$ended ]]; then
+  if [[ $order != *. && ! $ended ]]; then
     keep=1
     { grep -iE 'err|exit code|exception|fail|found|space' "$log" || cat "$log"; } | tail -n 5 | cut -c1-300 | sed "s/^/said $node /"
     echo "failed $node its Ray has ended"

@@ -26,9 +26,9 @@ start_cluster() {
   ((count == 1)) || start_workers
 }
 stop_cluster() { # OUTCOME: the command gets SIGTERM and ten seconds, then SIGKILL; every node is told to end its own Ray
-  local order='stop and keep the logs' fd
+  local order='stop and keep the logs.' fd
   [[ ! ${command_pid-} ]] || { kill -- "-$command_pid" && ! gone "-$command_pid" && kill -KILL -- "-$command_pid"; } 2>/dev/null
-  [[ $1 != @(ok|retry) || ${keep_ray_logs-} ]] || order=stop
+  [[ $1 != @(ok|retry) || ${keep_ray_logs-} ]] || order=stop.
   trap : PIPE && for fd in "${step_fds[@]}"; do { echo "$order" >&"$fd"; } 2>/dev/null; done # some may be gone already
   gone "${step_pids[@]}" # a node that does not answer is left to Slurm, which ends its step when this script is over
   rm -rf "${dir:?}.job"

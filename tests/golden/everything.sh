@@ -151,10 +151,10 @@ port_flags() {
     --dashboard-agent-listen-port=$((block + 6)) --dashboard-agent-grpc-port=$((block + 7))
     --metrics-export-port=$((block + 8)) --min-worker-port=$((block + 11)) --max-worker-port="$block_last")
 }
-# Each node's part of a step. Orders come by its standard input (first the token, in the end `stop` or `stop and keep the
-# logs`), news go to its standard output: `up` when Ray runs, and again every five seconds.
+# Each node's part of a step. Orders come by its standard input (first the token, in the end `stop.` or `stop and keep the
+# logs.`), news go to its standard output: `up` when Ray runs, and again every five seconds.
 run_node() {
-  local node=${SLURMD_NODENAME:-$(hostname)} order='' ended='' keep='' log=$dir/ray-start.log also='' token pid pids reason python version gpus=${SLURM_GPUS_ON_NODE:-${unmanaged_gpus:-0}} memory store ip
+  local node=${SLURMD_NODENAME:-$(hostname)} order='' more='' ended='' keep='' log=$dir/ray-start.log also='' token pid pids reason python version gpus=${SLURM_GPUS_ON_NODE:-${unmanaged_gpus:-0}} memory store ip
   umask 077 && ulimit -n "$(ulimit -Hn)" && trap 'ended=1' TERM && trap : PIPE # Slurm ends the step; nobody listens any more
   # The directory is made by us, now: what somebody else put in its place, a link above all, is not used.
   if ! read -r token || ! reason=$({ mkdir -p "${dir%/*}" && mkdir "$dir" && echo "$token" >"$dir/token"; } 2>&1); then
@@ -181,16 +181,16 @@ run_node() {
   else
     ip=$(route_source "$head_ip") # this node's own address in the head's network
     set -- "$@" --address="$address" ${ip:+--node-ip-address="$ip"} "${ray_worker_args[@]}"
-    until [[ $order$ended ]] || (: >"/dev/tcp/$head_ip/$port") 2>/dev/null; do read -r -t 0.1 order; done
+    until [[ $order$ended ]] || (: >"/dev/tcp/$head_ip/$port") 2>/dev/null; do read -r -t 0.1 order; done # a part says enough
   fi
   # A session of its own, and a mark that is inherited: so we find our own processes in the end, and nobody else's.
   SLAUNCH_NODE_DIR=$dir setsid ray start "$@" "${ray_args[@]}" </dev/null &>"$log" &
   pid=$! SECONDS=5
-  while [[ ! $order$ended ]] && kill -0 "$pid" 2>/dev/null; do
-    read -r -t 0.2 order || (($? > 128)) || order=stop # nobody is at the other end any more
+  while order+=$more && [[ $order != *. && ! $ended ]] && kill -0 "$pid" 2>/dev/null; do # the time may end within a line
+    read -r -t 0.2 more || (($? > 128)) || more=. # nobody is at the other end any more
     ((SECONDS < 5)) || ! grep -q 'Ray runtime started' "$log" || { SECONDS=0 && echo "up $node"; }
   done
-  if [[ ! $order$ended ]]; then
+  if [[ $order != *. && ! $ended ]]; then
     keep=1
     { grep -iE 'err|exit code|exception|fail|found|space' "$log" || cat "$log"; } | tail -n 5 | cut -c1-300 | sed "s/^/said $node /"
     echo "failed $node its Ray has ended"
@@ -237,9 +237,9 @@ start_cluster() {
   ((count == 1)) || start_workers
 }
 stop_cluster() { # OUTCOME: the command gets SIGTERM and ten seconds, then SIGKILL; every node is told to end its own Ray
-  local order='stop and keep the logs' fd
+  local order='stop and keep the logs.' fd
   [[ ! ${command_pid-} ]] || { kill -- "-$command_pid" && ! gone "-$command_pid" && kill -KILL -- "-$command_pid"; } 2>/dev/null
-  [[ $1 != @(ok|retry) || ${keep_ray_logs-} ]] || order=stop
+  [[ $1 != @(ok|retry) || ${keep_ray_logs-} ]] || order=stop.
   trap : PIPE && for fd in "${step_fds[@]}"; do { echo "$order" >&"$fd"; } 2>/dev/null; done # some may be gone already
   gone "${step_pids[@]}" # a node that does not answer is left to Slurm, which ends its step when this script is over
   rm -rf "${dir:?}.job"
@@ -257,11 +257,11 @@ start_workers() { # a srun for each; beyond 32 of them, 32 sruns that share the 
 
 # ---- 6. Wait for the nodes, run the command, end with its code ----
 tick() { # waits a moment for news; then $joined are the nodes whose Ray runs, lost=() those lost now, why[NODE] the reason
-  local timeout=0.3 kind node rest ended=() && lost=()
+  local timeout=0.3 line kind node rest ended=() && lost=()
   ((SECONDS - ${ticked:-0} < 9)) || for node in $joined; do heard[$node]=$SECONDS; done # the job was suspended for a while
   for node in "${nodes[@]}"; do kill -0 "${step_pids[${step_of[$node]}]}" 2>/dev/null || ended+=("$node"); done
-  while read -r -t $timeout -u "$events" kind node rest; do
-    timeout=0.01 heard[$node]=$SECONDS # and whatever else has come
+  while IFS= read -r -t $timeout -u "$events" line || { partial=${partial-}$line && false; }; do # the time may end within a line
+    read -r kind node rest <<<"${partial-}$line" && timeout=0.01 partial='' && heard[${node:-?}]=$SECONDS # what else has come?
     case $kind in
       ray) [[ $auth == off || $(printf '%s\n' 2.52 "$node" | sort -V | head -n 1) == 2.52 ]] ||
         say warning "Ray $node knows no tokens (2.52 does): anybody in the network can use this cluster" ;;
