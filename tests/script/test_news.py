@@ -1,0 +1,52 @@
+"""The script's own side of the talk with its nodes, in real bash without Slurm."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from slurm_launch.script import TEMPLATES
+
+RUN = (TEMPLATES / "parts/run.sh").read_text(encoding="utf-8").partition("\nstart_cluster\n")[0]
+HARNESS = """
+declare -A step_of=([n1]=0 [n2]=0) heard=() words=() why=()
+nodes=(n1 n2) count=2 step_pids=($$) joined='' auth=token dir=$PWD/r head=n1
+mkdir r.job && mkfifo r.job/from-nodes && exec {events}<>r.job/from-nodes
+say() { echo "$*"; }
+(%s) >&"$events" &
+for _ in {1..12}; do tick; done
+echo "JOINED [$joined] LOST [${lost[*]}]"
+"""
+
+
+def after(tmp_path: Path, news: str) -> str:
+    argv = ["bash", "-c", RUN + HARNESS % news]
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    "news",
+    [
+        "echo up n1; echo up n2",
+        # The waiting time ends in the middle of a line.
+        "printf 'up n'; sleep 0.7; printf '1\\nu'; sleep 0.5; echo 'p n2'",
+        # What is not ours, or empty, does no harm.
+        "echo; echo ray; echo nonsense; echo up n1; echo up n2; echo up n1",
+    ],
+    ids=["plain", "torn", "noise"],
+)
+def test_news_arrive_whole(tmp_path: Path, news: str) -> None:
+    said = after(tmp_path, news)
+    assert "JOINED [ n1  n2 ] LOST []" in said
+    assert said.count("joined node=") == 2
+
+
+@pytest.mark.parametrize(
+    ("version", "warned"), [("2.9.3", True), ("2.40.0", True), ("2.52.0", False), ("2.60.0", False)]
+)
+def test_a_ray_without_tokens_is_told(tmp_path: Path, version: str, warned: bool) -> None:
+    assert (f"warning Ray {version} knows no tokens" in after(tmp_path, f"echo ray {version} client")) == warned
