@@ -4,7 +4,7 @@ free_block() {
   local size=$((16 + 4 * $2)) blocks try used p
   ((size <= port_last - port_first + 1)) || size=$((port_last - port_first + 1))
   blocks=$(((port_last - port_first + 1) / size))
-  used=" $(awk '$4 == "0A" { sub(/.*:/, "", $2); print $2 }' /proc/net/tcp /proc/net/tcp6 | tr '\n' ' ')" # 0A: listening
+  used=" $(cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" { sub(/.*:/, "", $2); print $2 }' | tr '\n' ' ')" # 0A: listening
   for ((try = $1; try < $1 + blocks; try++)); do
     block=$((port_first + (SLURM_JOB_ID + try) % blocks * size)) block_last=$((block + size - 1))
     for ((p = block; p <= block_last; p++)); do [[ $used != *" $(printf %04X "$p") "* ]] || continue 2; done

@@ -70,14 +70,14 @@ count=${#nodes[@]} && find_address
 pick_port() { # sets port, the first of three for the head (GCS, Ray Client, dashboard)
   local low && read -r low _ </proc/sys/net/ipv4/ip_local_port_range && ((low > 16384)) || low=32768
   port=$((low - 10000 + (SLURM_JOB_ID + 997 * attempt++) % 2500 * 4))
-  ! grep -qE ":($(printf '%04X|%04X|%04X' $port $((port + 1)) $((port + 2)))) [0-9A-F:]+ 0A" /proc/net/tcp /proc/net/tcp6 || pick_port
+  ! grep -qsE ":($(printf '%04X|%04X|%04X' $port $((port + 1)) $((port + 2)))) [0-9A-F:]+ 0A" /proc/net/tcp /proc/net/tcp6 || pick_port
 }
 port_flags() { port_args=(--min-worker-port=0 --max-worker-port=0 --dashboard-agent-listen-port=0); } # any free one
 # Each node's part of a step. Orders come by its standard input (first the token, in the end `stop.` or `stop and keep the
 # logs.`), news go to its standard output: `up` when Ray runs, and again every five seconds.
 run_node() {
   local node=${SLURMD_NODENAME:-$(hostname)} order='' more='' ended='' keep='' log=$dir/ray-start.log also='' token pid pids reason python version gpus=${SLURM_GPUS_ON_NODE:-${unmanaged_gpus:-0}} memory store ip
-  umask 077 && ulimit -n "$(ulimit -Hn)" && trap 'ended=1' TERM && trap : PIPE # Slurm ends the step; nobody listens any more
+  umask 077 && trap 'ended=1' TERM && trap : PIPE && ulimit -n "$(ulimit -Hn)" # Slurm ends the step; nobody listens any more
   # The directory is made by us, now: what somebody else put in its place, a link above all, is not used.
   if ! read -r token || ! reason=$({ mkdir -p "${dir%/*}" && mkdir "$dir" && echo "$token" >"$dir/token"; } 2>&1); then
     [[ -L $dir || ! -O $dir ]] || rm -rf "$dir"
@@ -103,7 +103,8 @@ run_node() {
   else
     ip=$(route_source "$head_ip") # this node's own address in the head's network
     set -- "$@" --address="$address" ${ip:+--node-ip-address="$ip"} "${ray_worker_args[@]}"
-    until [[ $order$ended ]] || (: >"/dev/tcp/$head_ip/$port") 2>/dev/null; do read -r -t 0.1 order; done # a part says enough
+    until [[ $order$ended ]] || (: >"/dev/tcp/$head_ip/$port") 2>/dev/null; do read -r -t 0.1 order; done
+    [[ ! $order$ended ]] || { rm -rf "$dir" && return; } # it is over before it began
   fi
   # A session of its own, and a mark that is inherited: so we find our own processes in the end, and nobody else's.
   SLAUNCH_NODE_DIR=$dir setsid ray start "$@" "${ray_args[@]}" </dev/null &>"$log" &
@@ -113,9 +114,8 @@ run_node() {
     ((SECONDS < 5)) || ! grep -q 'Ray runtime started' "$log" || { SECONDS=0 && echo "up $node"; }
   done
   if [[ $order != *. && ! $ended ]]; then
-    keep=1
     { grep -iE 'err|exit code|exception|fail|found|space' "$log" || cat "$log"; } | tail -n 5 | cut -c1-300 | sed "s/^/said $node /"
-    echo "failed $node its Ray has ended"
+    keep=1 && echo "failed $node its Ray has ended"
   fi
   end_processes TERM || end_processes KILL
   [[ ! $keep && $order != *keep* ]] || { mkdir -p "$run.ray/$node" && cp -r "$log" "$dir"/t/session_2*/logs "$_"; } 2>/dev/null
@@ -125,7 +125,7 @@ end_processes() { # SIGNAL: true when none of ours is left within a second
   [[ ! $order ]] && kill -0 "$batch_pid" 2>/dev/null || also=-eSLAUNCH_NODE_DIR=$dir.job # what the command has left running
   for _ in {1..10}; do
     mapfile -t pids < <(grep -lzsxF -e "SLAUNCH_NODE_DIR=$dir" ${also:+"$also"} /proc/[0-9]*/environ | cut -d/ -f3
-      cat /proc/[0-9]*/stat 2>/dev/null | awk -v ours="$pid" '{ id = $1; sub(/.*\) /, ""); if ($4 == ours) print id }')
+      cat /proc/[0-9]*/stat 2>/dev/null | awk -v ours="$pid" '{ id = $1; sub(/.*\) /, ""); if ($4 == ours || id == ours) print id }')
     ((${#pids[@]})) || return 0
     kill -s "$1" "${pids[@]}" 2>/dev/null
     sleep 0.1
