@@ -1,7 +1,8 @@
 # Each node's part of a step. Orders come by its standard input (first the token, in the end `stop.` or `stop and keep the
 # logs.`), news go to its standard output: `up` when Ray runs, and again every five seconds.
-run_node() {
-  local node=${SLURMD_NODENAME:-$(hostname)} order='' more='' ended='' keep='' log=$dir/ray-start.log also='' token pid pids reason python version gpus=${SLURM_GPUS_ON_NODE:-${unmanaged_gpus:-0}} memory store ip
+run_node() { # INDEX of the step's first node
+  local node=${SLURMD_NODENAME:-$(hostname)} dir=$dir.$(($1 + SLURM_NODEID)) gpus=${SLURM_GPUS_ON_NODE:-${unmanaged_gpus:-0}}
+  local log=$dir/ray-start.log order='' more='' ended='' keep='' also='' token pid pids reason python version memory store ip
   umask 077 && trap 'ended=1' TERM && trap : PIPE && ulimit -n "$(ulimit -Hn)" # Slurm ends the step; nobody listens any more
   # The directory is made by us, now: what somebody else put in its place, a link above all, is not used.
   if ! read -r token || ! reason=$({ mkdir -p "${dir%/*}" && mkdir "$dir" && echo "$token" >"$dir/token"; } 2>&1); then
@@ -15,7 +16,7 @@ run_node() {
   ((memory)) || memory=$(awk -v ours="$SLURM_CPUS_ON_NODE" -v all="$(getconf _NPROCESSORS_ONLN)" \
     '/^MemTotal/ { print int($2 / 1024 * (ours < all ? ours / all : 1)) }' /proc/meminfo) # or else a fair share
   store=$(df --output=avail -B1M /dev/shm | tail -n 1) # where the object store lives
-  store=${object_store:-$(((memory * 3 / 10 < store ? memory * 3 / 10 : store) << 20))}
+  store=$((memory * 3 / 10 < store ? memory * 3 / 10 : store)) store=${object_store:-$(((store < 80 ? 80 : store) << 20))} # Ray's least
   port_flags && set -- --block --node-name="$node" --num-cpus="$SLURM_CPUS_ON_NODE" --num-gpus="$gpus" --temp-dir="$dir/t" \
     --memory=$(((memory << 20) - store)) --object-store-memory="$store" --disable-usage-stats --log-color=false "${port_args[@]}"
   if [[ $node == "$head" ]]; then
@@ -26,7 +27,7 @@ run_node() {
     echo "ray $version" && [[ $version != *client ]] || set -- "$@" --ray-client-server-port=$((port + 1))
     set -- "$@" "${ray_head_args[@]}"
   else
-    ip=$(route_source "$head_ip") # this node's own address in the head's network
+    ip=${SLAUNCH_NODE_IP:-$(route_source "$head_ip")} # this node's own address in the head's network
     set -- "$@" --address="$address" ${ip:+--node-ip-address="$ip"} "${ray_worker_args[@]}"
     until [[ $order$ended ]] || (: >"/dev/tcp/$head_ip/$port") 2>/dev/null; do read -r -t 0.1 order; done
     [[ ! $order$ended ]] || { rm -rf "$dir" && return; } # it is over before it began
@@ -44,10 +45,10 @@ run_node() {
   fi
   end_processes TERM || end_processes KILL
   [[ ! $keep && $order != *keep* ]] || { mkdir -p "$run.ray/$node" && cp -r "$log" "$dir"/t/session_2*/logs "$_"; } 2>/dev/null
-  rm -rf "$dir" ${ended:+"$dir.job"}
+  rm -rf "$dir" ${ended:+"$job_dir"}
 }
 end_processes() { # SIGNAL: true when none of ours is left within a second
-  [[ ! $order ]] && kill -0 "$batch_pid" 2>/dev/null || also=-eSLAUNCH_NODE_DIR=$dir.job # what the command has left running
+  [[ ! $order ]] && kill -0 "$batch_pid" 2>/dev/null || also=-eSLAUNCH_NODE_DIR=$job_dir # what the command has left running
   for _ in {1..10}; do
     mapfile -t pids < <(grep -lzsxF -e "SLAUNCH_NODE_DIR=$dir" ${also:+"$also"} /proc/[0-9]*/environ | cut -d/ -f3
       cat /proc/[0-9]*/stat 2>/dev/null | awk -v ours="$pid" '{ id = $1; sub(/.*\) /, ""); if ($4 == ours || id == ours) print id }')

@@ -19,7 +19,7 @@ pick_port() {
 }
 # The block's first ports are for Ray's services (the head's GCS, Ray Client and dashboard have 0 to 2), the rest for workers.
 port_flags() {
-  if [[ $node == "$head" ]]; then block=$port block_last=$((port + 15 + 4 * SLURM_CPUS_ON_NODE)); else free_block 0 "$SLURM_CPUS_ON_NODE"; fi
+  if [[ $node == "$head" ]]; then block=$port block_last=$((port + 15 + 4 * SLURM_CPUS_ON_NODE)); else free_block "${dir##*.}" "$SLURM_CPUS_ON_NODE"; fi
   ((block_last <= port_last)) || block_last=$port_last
   export DASHBOARD_METRIC_PORT=$((block + 9)) AUTOSCALER_METRIC_PORT=$((block + 10))
   port_args=(--node-manager-port=$((block + 3)) --object-manager-port=$((block + 4)) --runtime-env-agent-port=$((block + 5))

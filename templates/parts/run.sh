@@ -12,7 +12,7 @@ tick() { # waits a moment for news; then $joined are the nodes whose Ray runs, l
       failed) lose "$node" "$rest" ;;
     esac
   done
-  for node in "${ended[@]}"; do lose "$node" "its srun has ended: $(tail -n 1 "$dir.job/srun-${step_of[$node]}.err")"; done
+  for node in "${ended[@]}"; do lose "$node" "its srun has ended: $(tail -n 1 "$job_dir/srun-${step_of[$node]}.err")"; done
   for node in $joined; do ((SECONDS - ${heard[$node]} < 30)) || lose "$node" 'nothing was heard of it for 30 s'; done
   ticked=$SECONDS && [[ ! ${ended_by-} ]] || asked_to_end
 }
@@ -21,13 +21,13 @@ asked_to_end() { # by Slurm, which knows the reason, or by somebody else
   case $(timeout 2 squeue -h -t all -j "$SLURM_JOB_ID" -o %r) in
     TimeLimit) end 74 time-limit 'the time limit was reached' 'ask for more with --time' ;;
     *Node*) end 72 node-lost 'Slurm has lost a node of the job' 'sinfo -R may tell why; submit again' ;;
-    *) end 75 ended-from-outside "the job was ended from outside ($ended_by)" 'scancel or preemption: sacct may tell' ;;
+    *) end 75 ended-from-outside "the job was ended from outside ($ended_by)" 'scancel or preemption: sacct tells which' ;;
   esac
 }
 give_up() { # CODE OUTCOME CAUSE NODE: ends the job, with the likely remedy
   local hint="Ray's logs are in $run.ray/"
   pause 1 && [[ ! ${ended_by-} ]] || asked_to_end # when Slurm ends the job, the steps may feel it before we do
-  case "${why[$4]-} ${words[$4]-} $(cat "$dir.job/srun-${step_of[$4]}.err")" in
+  case "${why[$4]-} ${words[$4]-} $(cat "$job_dir/srun-${step_of[$4]}.err")" in
     *"ray: No such file"* | *'ray: command not found'*) hint="install Ray on $4, or load an environment that all nodes can see" ;;
     *'No space left'*) hint="no space on $4: choose another --temp-dir" ;;
     *[Vv]'ersion mismatch'*) hint='the nodes have different versions of Ray or Python' ;;
@@ -37,7 +37,7 @@ give_up() { # CODE OUTCOME CAUSE NODE: ends the job, with the likely remedy
 }
 node_lost() { # NODE: ends the job, unless it can go on without this one
   case $phase/$1 in
-    command/*) [[ $1 != "$head" && ${on_node_loss-} == continue ]] ||
+    command/*) [[ $1 != "$head" && (${on_node_loss-} == continue || $joined != *" $1 "*) ]] || # with --min-nodes: never joined
       give_up 72 node-lost "$1 was lost while the command ran: ${why[$1]}" "$1" ;;
     bring-up/"$head")
       [[ ${words[$1]-} == *'Failed to start GCS'* && $attempt -lt 9 ]] || give_up 70 head-failed "the head on $1 failed: ${why[$1]}" "$1"
@@ -56,7 +56,7 @@ until [[ $phase == command ]] && ! kill -0 "$command_pid" 2>/dev/null; do
   if (($(wc -w <<<"$joined") >= enough)); then
     ready_at=$SECONDS phase='command'
     say ready nodes="$(wc -w <<<"$joined")/$count" && say command "${command%%$'\n'*}"
-    export RAY_ADDRESS=$address RAY_TMPDIR=$dir/t RAY_AUTH_TOKEN_PATH=$dir/token SLAUNCH_NODE_DIR=$dir.job # its mark
+    export RAY_ADDRESS=$address RAY_TMPDIR=$dir.0/t RAY_AUTH_TOKEN_PATH=$dir.0/token SLAUNCH_NODE_DIR=$job_dir # its mark
     set -m # a process group of its own, so that a signal reaches all of it
     bash -c "$command" </dev/null &
     command_pid=$! && set +m

@@ -1,29 +1,28 @@
 start_step() { # NODE...: one srun that runs run_node there. It says everything itself: what a step inherits differs by version.
-  local step=${#step_pids[@]} node fd cpus=${SLURM_JOB_CPUS_PER_NODE%%(*} list
+  local step=${#step_pids[@]} first=${#step_of[@]} node fd cpus=${SLURM_JOB_CPUS_PER_NODE%%(*} list
   [[ $SLURM_JOB_CPUS_PER_NODE != *,* ]] || { cpus='' && unset SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK; } # unequal: all
   for node in "$@"; do step_of[$node]=$step; done
-  list=$(IFS=, && echo "$*") && mkfifo "$dir.job/to-$step"
+  list=$(IFS=, && echo "$*") && mkfifo "$job_dir/to-$step"
   srun --nodes=$# --ntasks=$# --ntasks-per-node=1 --nodelist="$list" ${cpus:+--cpus-per-task="$cpus"} --overlap \
-    --export=ALL --cpu-bind=none --mpi=none --kill-on-bad-exit=0 --wait=0 "${srun_args[@]}" bash -c "$node_code" \
-    <"$dir.job/to-$step" >"$dir.job/from-nodes" 2>"$dir.job/srun-$step.err" &
-  step_pids+=($!) && exec {fd}>"$dir.job/to-$step" && step_fds+=("$fd")
+    --export=ALL --cpu-bind=none --mpi=none --kill-on-bad-exit=0 --wait=0 "${srun_args[@]}" bash -c "$node_code" bash "$first" \
+    <"$job_dir/to-$step" >"$job_dir/from-nodes" 2>"$job_dir/srun-$step.err" &
+  step_pids+=($!) && exec {fd}>"$job_dir/to-$step" && step_fds+=("$fd")
   echo "$token" >&"$fd" # by this pipe, so that no command line, environment or shared file shows it
 }
 start_cluster() {
   local random && phase=bring-up step_pids=() step_fds=() joined='' attempt=${attempt:-0} batch_pid=$$
   declare -gA step_of=() heard=() words=() why=()
   random=$(od -An -N40 -tx1 /dev/urandom | tr -d ' \n') token=${random:16}
-  dir=${temp_base//%u/$USER} dir=${dir//%j/$SLURM_JOB_ID}/r$SLURM_JOB_ID-${random:0:6} # a name that nobody can foresee
-  if ((${#dir} > 41)) || ! mkdir -p "${dir%/*}" || ! mkdir -m 700 "$dir.job" || ! mkfifo "$dir.job/from-nodes"; then
+  dir=${temp_base//%u/$USER} dir=${dir//%j/$SLURM_JOB_ID}/r$SLURM_JOB_ID-${random:0:6} job_dir=$dir.job # names that nobody can foresee
+  if ((${#dir} + ${#count} > 40)) || ! mkdir -p "${dir%/*}" || ! mkdir -m 700 "$job_dir" || ! mkfifo "$job_dir/from-nodes"; then
     end 76 temp-dir "cannot use $dir on $head" 'choose another --temp-dir: node-local, writable, short' "$head"
   fi
-  exec {events}<>"$dir.job/from-nodes" && pick_port
+  exec {events}<>"$job_dir/from-nodes" && pick_port
   address=$head_ip:$port && [[ $head_ip != *:* ]] || address=[$head_ip]:$port # IPv6
-  node_code=$(declare -p dir run head head_ip address ray_args ray_head_args ray_worker_args "${!port@}" ${interface+interface} \
-    ${object_store+object_store} ${unmanaged_gpus+unmanaged_gpus} batch_pid && declare -f run_node end_processes route_source port_flags free_block)$'\nrun_node'
+  node_code=$(declare -p dir job_dir run head head_ip address ray_args ray_head_args ray_worker_args "${!port@}" ${interface+interface} \
+    ${object_store+object_store} ${unmanaged_gpus+unmanaged_gpus} batch_pid && declare -f run_node end_processes route_source port_flags free_block)$'\nrun_node "$1"'
   say starting nodes="$count" head="$head" address="$address" auth="$auth" job="$SLURM_JOB_ID"
-  start_step "$head"
-  ((count == 1)) || start_workers
+  start_step "$head" && if ((count > 1)); then start_workers; fi
 }
 stop_cluster() { # OUTCOME: the command gets SIGTERM and ten seconds, then SIGKILL; every node is told to end its own Ray
   local order='stop and keep the logs.' fd
@@ -31,7 +30,7 @@ stop_cluster() { # OUTCOME: the command gets SIGTERM and ten seconds, then SIGKI
   [[ $1 != @(ok|retry) || ${keep_ray_logs-} ]] || order=stop.
   trap : PIPE && for fd in "${step_fds[@]}"; do { echo "$order" >&"$fd"; } 2>/dev/null; done # some may be gone already
   gone "${step_pids[@]}" # a node that does not answer is left to Slurm, which ends its step when this script is over
-  rm -rf "${dir:?}.job"
+  rm -rf "${job_dir:?}"
 }
 gone() { for _ in {1..100}; do kill -0 -- "$@" 2>/dev/null || return 0; pause 0.1; done; false; } # PID...: within ten seconds
 pause() { read -r -t "$1" -u "$events" _ || :; } # SECONDS, at the cost of no process

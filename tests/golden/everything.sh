@@ -120,7 +120,7 @@ addresses_of() { getent ahosts "$1" | cut -d ' ' -f 1; }
 route_source() { ip -o route get "$1" ${interface:+oif "$interface"} 2>/dev/null | sed -n 's/.* src \([^ ]*\).*/\1/p'; }
 phase=address head=${SLURMD_NODENAME:-$(hostname -s)} # this script runs on the job's first node: Ray's head
 mapfile -t nodes < <(echo "$head" && scontrol show hostnames "$SLURM_JOB_NODELIST" | grep -vxF "$head")
-count=${#nodes[@]} && find_address
+count=${#nodes[@]} head_ip=${SLAUNCH_NODE_IP-} && unset SLAUNCH_NODE_IP && [[ $head_ip ]] || find_address # unless the site has said it
 
 # ---- 4. The head, and what every node does ----
 # The range is cut into blocks, so that jobs that meet on a node use different ports; which one is tried first depends on
@@ -144,7 +144,7 @@ pick_port() {
 }
 # The block's first ports are for Ray's services (the head's GCS, Ray Client and dashboard have 0 to 2), the rest for workers.
 port_flags() {
-  if [[ $node == "$head" ]]; then block=$port block_last=$((port + 15 + 4 * SLURM_CPUS_ON_NODE)); else free_block 0 "$SLURM_CPUS_ON_NODE"; fi
+  if [[ $node == "$head" ]]; then block=$port block_last=$((port + 15 + 4 * SLURM_CPUS_ON_NODE)); else free_block "${dir##*.}" "$SLURM_CPUS_ON_NODE"; fi
   ((block_last <= port_last)) || block_last=$port_last
   export DASHBOARD_METRIC_PORT=$((block + 9)) AUTOSCALER_METRIC_PORT=$((block + 10))
   port_args=(--node-manager-port=$((block + 3)) --object-manager-port=$((block + 4)) --runtime-env-agent-port=$((block + 5))
@@ -153,8 +153,9 @@ port_flags() {
 }
 # Each node's part of a step. Orders come by its standard input (first the token, in the end `stop.` or `stop and keep the
 # logs.`), news go to its standard output: `up` when Ray runs, and again every five seconds.
-run_node() {
-  local node=${SLURMD_NODENAME:-$(hostname)} order='' more='' ended='' keep='' log=$dir/ray-start.log also='' token pid pids reason python version gpus=${SLURM_GPUS_ON_NODE:-${unmanaged_gpus:-0}} memory store ip
+run_node() { # INDEX of the step's first node
+  local node=${SLURMD_NODENAME:-$(hostname)} dir=$dir.$(($1 + SLURM_NODEID)) gpus=${SLURM_GPUS_ON_NODE:-${unmanaged_gpus:-0}}
+  local log=$dir/ray-start.log order='' more='' ended='' keep='' also='' token pid pids reason python version memory store ip
   umask 077 && trap 'ended=1' TERM && trap : PIPE && ulimit -n "$(ulimit -Hn)" # Slurm ends the step; nobody listens any more
   # The directory is made by us, now: what somebody else put in its place, a link above all, is not used.
   if ! read -r token || ! reason=$({ mkdir -p "${dir%/*}" && mkdir "$dir" && echo "$token" >"$dir/token"; } 2>&1); then
@@ -168,7 +169,7 @@ run_node() {
   ((memory)) || memory=$(awk -v ours="$SLURM_CPUS_ON_NODE" -v all="$(getconf _NPROCESSORS_ONLN)" \
     '/^MemTotal/ { print int($2 / 1024 * (ours < all ? ours / all : 1)) }' /proc/meminfo) # or else a fair share
   store=$(df --output=avail -B1M /dev/shm | tail -n 1) # where the object store lives
-  store=${object_store:-$(((memory * 3 / 10 < store ? memory * 3 / 10 : store) << 20))}
+  store=$((memory * 3 / 10 < store ? memory * 3 / 10 : store)) store=${object_store:-$(((store < 80 ? 80 : store) << 20))} # Ray's least
   port_flags && set -- --block --node-name="$node" --num-cpus="$SLURM_CPUS_ON_NODE" --num-gpus="$gpus" --temp-dir="$dir/t" \
     --memory=$(((memory << 20) - store)) --object-store-memory="$store" --disable-usage-stats --log-color=false "${port_args[@]}"
   if [[ $node == "$head" ]]; then
@@ -179,7 +180,7 @@ run_node() {
     echo "ray $version" && [[ $version != *client ]] || set -- "$@" --ray-client-server-port=$((port + 1))
     set -- "$@" "${ray_head_args[@]}"
   else
-    ip=$(route_source "$head_ip") # this node's own address in the head's network
+    ip=${SLAUNCH_NODE_IP:-$(route_source "$head_ip")} # this node's own address in the head's network
     set -- "$@" --address="$address" ${ip:+--node-ip-address="$ip"} "${ray_worker_args[@]}"
     until [[ $order$ended ]] || (: >"/dev/tcp/$head_ip/$port") 2>/dev/null; do read -r -t 0.1 order; done
     [[ ! $order$ended ]] || { rm -rf "$dir" && return; } # it is over before it began
@@ -197,10 +198,10 @@ run_node() {
   fi
   end_processes TERM || end_processes KILL
   [[ ! $keep && $order != *keep* ]] || { mkdir -p "$run.ray/$node" && cp -r "$log" "$dir"/t/session_2*/logs "$_"; } 2>/dev/null
-  rm -rf "$dir" ${ended:+"$dir.job"}
+  rm -rf "$dir" ${ended:+"$job_dir"}
 }
 end_processes() { # SIGNAL: true when none of ours is left within a second
-  [[ ! $order ]] && kill -0 "$batch_pid" 2>/dev/null || also=-eSLAUNCH_NODE_DIR=$dir.job # what the command has left running
+  [[ ! $order ]] && kill -0 "$batch_pid" 2>/dev/null || also=-eSLAUNCH_NODE_DIR=$job_dir # what the command has left running
   for _ in {1..10}; do
     mapfile -t pids < <(grep -lzsxF -e "SLAUNCH_NODE_DIR=$dir" ${also:+"$also"} /proc/[0-9]*/environ | cut -d/ -f3
       cat /proc/[0-9]*/stat 2>/dev/null | awk -v ours="$pid" '{ id = $1; sub(/.*\) /, ""); if ($4 == ours || id == ours) print id }')
@@ -210,31 +211,30 @@ end_processes() { # SIGNAL: true when none of ours is left within a second
   done && false
 }
 start_step() { # NODE...: one srun that runs run_node there. It says everything itself: what a step inherits differs by version.
-  local step=${#step_pids[@]} node fd cpus=${SLURM_JOB_CPUS_PER_NODE%%(*} list
+  local step=${#step_pids[@]} first=${#step_of[@]} node fd cpus=${SLURM_JOB_CPUS_PER_NODE%%(*} list
   [[ $SLURM_JOB_CPUS_PER_NODE != *,* ]] || { cpus='' && unset SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK; } # unequal: all
   for node in "$@"; do step_of[$node]=$step; done
-  list=$(IFS=, && echo "$*") && mkfifo "$dir.job/to-$step"
+  list=$(IFS=, && echo "$*") && mkfifo "$job_dir/to-$step"
   srun --nodes=$# --ntasks=$# --ntasks-per-node=1 --nodelist="$list" ${cpus:+--cpus-per-task="$cpus"} --overlap \
-    --export=ALL --cpu-bind=none --mpi=none --kill-on-bad-exit=0 --wait=0 "${srun_args[@]}" bash -c "$node_code" \
-    <"$dir.job/to-$step" >"$dir.job/from-nodes" 2>"$dir.job/srun-$step.err" &
-  step_pids+=($!) && exec {fd}>"$dir.job/to-$step" && step_fds+=("$fd")
+    --export=ALL --cpu-bind=none --mpi=none --kill-on-bad-exit=0 --wait=0 "${srun_args[@]}" bash -c "$node_code" bash "$first" \
+    <"$job_dir/to-$step" >"$job_dir/from-nodes" 2>"$job_dir/srun-$step.err" &
+  step_pids+=($!) && exec {fd}>"$job_dir/to-$step" && step_fds+=("$fd")
   echo "$token" >&"$fd" # by this pipe, so that no command line, environment or shared file shows it
 }
 start_cluster() {
   local random && phase=bring-up step_pids=() step_fds=() joined='' attempt=${attempt:-0} batch_pid=$$
   declare -gA step_of=() heard=() words=() why=()
   random=$(od -An -N40 -tx1 /dev/urandom | tr -d ' \n') token=${random:16}
-  dir=${temp_base//%u/$USER} dir=${dir//%j/$SLURM_JOB_ID}/r$SLURM_JOB_ID-${random:0:6} # a name that nobody can foresee
-  if ((${#dir} > 41)) || ! mkdir -p "${dir%/*}" || ! mkdir -m 700 "$dir.job" || ! mkfifo "$dir.job/from-nodes"; then
+  dir=${temp_base//%u/$USER} dir=${dir//%j/$SLURM_JOB_ID}/r$SLURM_JOB_ID-${random:0:6} job_dir=$dir.job # names that nobody can foresee
+  if ((${#dir} + ${#count} > 40)) || ! mkdir -p "${dir%/*}" || ! mkdir -m 700 "$job_dir" || ! mkfifo "$job_dir/from-nodes"; then
     end 76 temp-dir "cannot use $dir on $head" 'choose another --temp-dir: node-local, writable, short' "$head"
   fi
-  exec {events}<>"$dir.job/from-nodes" && pick_port
+  exec {events}<>"$job_dir/from-nodes" && pick_port
   address=$head_ip:$port && [[ $head_ip != *:* ]] || address=[$head_ip]:$port # IPv6
-  node_code=$(declare -p dir run head head_ip address ray_args ray_head_args ray_worker_args "${!port@}" ${interface+interface} \
-    ${object_store+object_store} ${unmanaged_gpus+unmanaged_gpus} batch_pid && declare -f run_node end_processes route_source port_flags free_block)$'\nrun_node'
+  node_code=$(declare -p dir job_dir run head head_ip address ray_args ray_head_args ray_worker_args "${!port@}" ${interface+interface} \
+    ${object_store+object_store} ${unmanaged_gpus+unmanaged_gpus} batch_pid && declare -f run_node end_processes route_source port_flags free_block)$'\nrun_node "$1"'
   say starting nodes="$count" head="$head" address="$address" auth="$auth" job="$SLURM_JOB_ID"
-  start_step "$head"
-  ((count == 1)) || start_workers
+  start_step "$head" && if ((count > 1)); then start_workers; fi
 }
 stop_cluster() { # OUTCOME: the command gets SIGTERM and ten seconds, then SIGKILL; every node is told to end its own Ray
   local order='stop and keep the logs.' fd
@@ -242,7 +242,7 @@ stop_cluster() { # OUTCOME: the command gets SIGTERM and ten seconds, then SIGKI
   [[ $1 != @(ok|retry) || ${keep_ray_logs-} ]] || order=stop.
   trap : PIPE && for fd in "${step_fds[@]}"; do { echo "$order" >&"$fd"; } 2>/dev/null; done # some may be gone already
   gone "${step_pids[@]}" # a node that does not answer is left to Slurm, which ends its step when this script is over
-  rm -rf "${dir:?}.job"
+  rm -rf "${job_dir:?}"
 }
 gone() { for _ in {1..100}; do kill -0 -- "$@" 2>/dev/null || return 0; pause 0.1; done; false; } # PID...: within ten seconds
 pause() { read -r -t "$1" -u "$events" _ || :; } # SECONDS, at the cost of no process
@@ -270,7 +270,7 @@ tick() { # waits a moment for news; then $joined are the nodes whose Ray runs, l
       failed) lose "$node" "$rest" ;;
     esac
   done
-  for node in "${ended[@]}"; do lose "$node" "its srun has ended: $(tail -n 1 "$dir.job/srun-${step_of[$node]}.err")"; done
+  for node in "${ended[@]}"; do lose "$node" "its srun has ended: $(tail -n 1 "$job_dir/srun-${step_of[$node]}.err")"; done
   for node in $joined; do ((SECONDS - ${heard[$node]} < 30)) || lose "$node" 'nothing was heard of it for 30 s'; done
   ticked=$SECONDS && [[ ! ${ended_by-} ]] || asked_to_end
 }
@@ -279,13 +279,13 @@ asked_to_end() { # by Slurm, which knows the reason, or by somebody else
   case $(timeout 2 squeue -h -t all -j "$SLURM_JOB_ID" -o %r) in
     TimeLimit) end 74 time-limit 'the time limit was reached' 'ask for more with --time' ;;
     *Node*) end 72 node-lost 'Slurm has lost a node of the job' 'sinfo -R may tell why; submit again' ;;
-    *) end 75 ended-from-outside "the job was ended from outside ($ended_by)" 'scancel or preemption: sacct may tell' ;;
+    *) end 75 ended-from-outside "the job was ended from outside ($ended_by)" 'scancel or preemption: sacct tells which' ;;
   esac
 }
 give_up() { # CODE OUTCOME CAUSE NODE: ends the job, with the likely remedy
   local hint="Ray's logs are in $run.ray/"
   pause 1 && [[ ! ${ended_by-} ]] || asked_to_end # when Slurm ends the job, the steps may feel it before we do
-  case "${why[$4]-} ${words[$4]-} $(cat "$dir.job/srun-${step_of[$4]}.err")" in
+  case "${why[$4]-} ${words[$4]-} $(cat "$job_dir/srun-${step_of[$4]}.err")" in
     *"ray: No such file"* | *'ray: command not found'*) hint="install Ray on $4, or load an environment that all nodes can see" ;;
     *'No space left'*) hint="no space on $4: choose another --temp-dir" ;;
     *[Vv]'ersion mismatch'*) hint='the nodes have different versions of Ray or Python' ;;
@@ -295,7 +295,7 @@ give_up() { # CODE OUTCOME CAUSE NODE: ends the job, with the likely remedy
 }
 node_lost() { # NODE: ends the job, unless it can go on without this one
   case $phase/$1 in
-    command/*) [[ $1 != "$head" && ${on_node_loss-} == continue ]] ||
+    command/*) [[ $1 != "$head" && (${on_node_loss-} == continue || $joined != *" $1 "*) ]] || # with --min-nodes: never joined
       give_up 72 node-lost "$1 was lost while the command ran: ${why[$1]}" "$1" ;;
     bring-up/"$head")
       [[ ${words[$1]-} == *'Failed to start GCS'* && $attempt -lt 9 ]] || give_up 70 head-failed "the head on $1 failed: ${why[$1]}" "$1"
@@ -314,7 +314,7 @@ until [[ $phase == command ]] && ! kill -0 "$command_pid" 2>/dev/null; do
   if (($(wc -w <<<"$joined") >= enough)); then
     ready_at=$SECONDS phase='command'
     say ready nodes="$(wc -w <<<"$joined")/$count" && say command "${command%%$'\n'*}"
-    export RAY_ADDRESS=$address RAY_TMPDIR=$dir/t RAY_AUTH_TOKEN_PATH=$dir/token SLAUNCH_NODE_DIR=$dir.job # its mark
+    export RAY_ADDRESS=$address RAY_TMPDIR=$dir.0/t RAY_AUTH_TOKEN_PATH=$dir.0/token SLAUNCH_NODE_DIR=$job_dir # its mark
     set -m # a process group of its own, so that a signal reaches all of it
     bash -c "$command" </dev/null &
     command_pid=$! && set +m

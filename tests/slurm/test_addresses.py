@@ -54,6 +54,10 @@ def test_loopback_names_docker_and_a_second_network(make_cluster: Callable[..., 
     assert all(address.startswith("10.88.") for address in addresses(job)), job.log
     assert len(addresses(job)) == 3
 
+    # What the site's TaskProlog or the environment's code says goes before all; the workers then follow the head.
+    job = run(cluster, num_nodes=2, load_env=["export SLAUNCH_NODE_IP=10.88.0.11"], command=ADDRESSES)
+    assert all(address.startswith("10.88.") for address in addresses(job)), job.log
+
     job = run(cluster, num_nodes=2, interface="ib7")
     assert (job.code, job.end["outcome"]) == (78, "no-address"), job.log
     assert "ib7" in job.end["cause"]

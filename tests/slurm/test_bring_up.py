@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.slurm.jobs import Job, python, run, submit, wrapped_ray
-from tests.testbed import Cluster
+from tests.testbed import Cluster, NodeOptions
 
 pytestmark = pytest.mark.slurm
 
@@ -79,6 +80,14 @@ def test_whatever_way_it_was_asked_for(
         assert node["CPU"] == cpus
         assert node.get("GPU", 0) == gpus
         assert node["memory"] + node["object_store_memory"] == megabytes * 2**20
+
+
+def test_nodes_that_differ(make_cluster: Callable[..., Cluster]) -> None:
+    """Whole nodes of different sizes: each Ray gets what its own node has."""
+    cluster = make_cluster(nodes=2, node_options={"n2": NodeOptions(cpus=4, gpus=1)})
+    job = run(cluster, num_nodes=2, exclusive=True, mem="600M", command=LOOK)
+    assert job.code == 0, job.log
+    assert {name: node["CPU"] for name, node in seen(job)["nodes"].items()} == {"n1": 8, "n2": 4}
 
 
 def test_the_object_store_can_be_chosen_and_ray_gets_extra_arguments(cluster: Cluster) -> None:

@@ -49,12 +49,18 @@ def test_a_node_without_ray(cluster: Cluster) -> None:
     assert "not found" in job.log
 
 
-def test_enough_nodes_are_left(cluster: Cluster) -> None:
-    broken = wrapped_ray(cluster, "[[ $SLURMD_NODENAME != n3 ]] || exit 9")
-    job = run(cluster, num_nodes=3, min_nodes=2, on_node_loss="continue", load_env=[broken], command="echo RAN")
+@pytest.mark.parametrize("late", [False, True])
+def test_enough_nodes_are_left(cluster: Cluster, late: bool) -> None:
+    """A node that never joined is no loss, whether it fails before the command begins or while it runs."""
+    broken = wrapped_ray(
+        cluster, f"[[ $SLURMD_NODENAME != n3 ]] || {{ {'until [[ -e go ]]; do sleep 0.1; done;' * late} exit 9; }}"
+    )
+    command = "touch go; until grep -q 'los[t] node=n3' test-*.log; do sleep 0.1; done; echo RAN"
+    cluster.run(["bash", "-c", "rm -f go test-*.log"])
+    job = run(cluster, num_nodes=3, min_nodes=2, dashboard=False, load_env=[broken], command=command)
     assert job.code == 0, job.log
     assert "RAN" in job.output
-    assert "lost node=n3" in job.log
+    assert (job.phases.index("lost") > job.phases.index("command")) == late
 
 
 def test_nodes_missing_at_the_deadline(cluster: Cluster) -> None:
@@ -124,6 +130,12 @@ def test_no_space_on_a_node(make_cluster: Callable[..., Cluster]) -> None:
     assert "No space left" in job.log
     assert "--temp-dir" in job.end["hint"]
     assert left_behind(cluster) == ["n2:/tmp/full"]
+
+
+def test_no_directory_on_the_head(cluster: Cluster) -> None:
+    job = run(cluster, num_nodes=2, temp_dir="/etc/nobodys")
+    failed(job, 76, "temp-dir", "n1")
+    assert "--temp-dir" in job.end["hint"]
 
 
 def test_a_link_is_down_from_the_start(make_cluster: Callable[..., Cluster]) -> None:

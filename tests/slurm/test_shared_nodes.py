@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -25,7 +26,7 @@ ALONE = python(
     "print('ALONE', len([n for n in ray.nodes() if n['Alive']]))"
 )
 
-
+EPHEMERAL = "/proc/sys/net/ipv4/ip_local_port_range"
 HOLD = """
 import socket, sys, time
 held = []
@@ -108,6 +109,16 @@ def test_a_port_that_is_taken_meanwhile(cluster: Cluster) -> None:
     assert job.code == 0, job.log
     assert f":{first} " in job.log
     assert "retry" in job.phases
+
+
+def test_the_kernel_hands_out_low_ports(cluster: Cluster) -> None:
+    """Some sites let the kernel begin so low that there is no room below; a port that is free does as well."""
+    before = cluster.run(["cat", EPHEMERAL], node="n1", check=True).stdout
+    cluster.run(["tee", EPHEMERAL], node="n1", user="root", stdin="1024 60999", check=True)
+    job = run(cluster, num_nodes=1, node="n1", command=ALONE)
+    cluster.run(["tee", EPHEMERAL], node="n1", user="root", stdin=before, check=True)
+    assert job.code == 0, job.log
+    assert re.search(r" address=[0-9.]+:(2[2-9]|3[0-2])\d{3} ", job.log), job.log
 
 
 def test_a_range_of_ports(cluster: Cluster) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
 
 import pytest
 
+from tests.slurm.conftest import left_behind
 from tests.slurm.jobs import python, run, submit
 from tests.testbed import Cluster
 
@@ -29,6 +31,20 @@ def test_the_time_limit_gives_the_command_its_time(cluster: Cluster) -> None:
     assert job.state["JobState"] == "TIMEOUT"
     assert job.output[-2:] == ["GOT TERM", "SAVED"], job.log
     assert job.end["outcome"] == "time-limit"
+
+
+def test_preemption_gives_the_command_its_time(make_cluster: Callable[..., Cluster]) -> None:
+    urgent = "PartitionName=urgent Nodes=ALL PriorityTier=9 PreemptMode=OFF State=UP"
+    preempt = ["PreemptType=preempt/partition_prio", "PreemptMode=CANCEL", urgent]
+    cluster = make_cluster(nodes=1, slurm_conf_extra=preempt)
+    job = submit(cluster, exclusive=True, command=SAVES).wait_for("\nUP")
+    cluster.run(["sbatch", "--partition=urgent", "--exclusive", "--wrap=true"], check=True)
+    job.wait()
+    assert job.state["JobState"] == "PREEMPTED"
+    assert job.output[-2:] == ["GOT TERM", "SAVED"], job.log
+    assert (job.end["outcome"], job.end["code"]) == ("ended-from-outside", "75")
+    assert "preemption" in job.end["hint"]
+    assert left_behind(cluster) == []
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
