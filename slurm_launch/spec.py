@@ -180,7 +180,7 @@ class LaunchSpec(BaseModel):
             if len(given) > 1:
                 raise BadValue(f"{' and '.join(given)} exclude one another", "give one of them")
         if self.node is not None and self.num_nodes is not None:
-            hosts = values.count_hosts(self.node)
+            hosts = len(values.hosts(self.node))
             if hosts != self.num_nodes:
                 raise BadValue(
                     f"--node names {hosts} hosts, but --num-nodes is {self.num_nodes}",
@@ -200,7 +200,7 @@ class LaunchSpec(BaseModel):
         """The number of nodes, whichever way it was given."""
         if self.num_nodes is not None:
             return self.num_nodes
-        return values.count_hosts(self.node) if self.node is not None else 1
+        return len(values.hosts(self.node)) if self.node is not None else 1
 
     def given(self) -> dict[str, Any]:
         """The values that differ from the defaults, plain enough for JSON and YAML, by their YAML keys."""

@@ -115,15 +115,15 @@ def memory_bytes(text: str) -> int:
     return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}[found[2].upper()]
 
 
-def count_hosts(text: str) -> int:
-    """How many hosts a hostlist like gpu[01-03],login1 names.
+def hosts(text: str) -> list[str]:
+    """The hosts that a hostlist like gpu[01-03],login1 names.
 
     The only use of python-hostlist (GPL-2.0-or-later); its own bound makes the answer to an absurd range quick.
     """
     import hostlist  # type: ignore[import-untyped]
 
     hostlist.MAX_SIZE = MAX_HOSTS
-    return len(hostlist.expand_hostlist(text))
+    return list(hostlist.expand_hostlist(text))
 
 
 def nodelist(text: str) -> str:
@@ -132,10 +132,10 @@ def nodelist(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9._,\[\]-]+", filled(text)):
         raise BadValue(f"is not a list of hosts: {show(text)}", hint)
     try:
-        hosts = count_hosts(text)
+        found = hosts(text)
     except Exception as error:  # BadHostlist is the library's own class; it says what is wrong
         raise BadValue(f"is not a list of hosts: {show(text)}: {error}", hint) from None
-    if not hosts:
+    if not found:
         raise BadValue(f"names no host: {show(text)}", hint)
     return text
 

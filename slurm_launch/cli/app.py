@@ -19,6 +19,7 @@ from slurm_launch.cli.output import markup
 VERBS = {
     "submit": ("slurm_launch.cli.submit", "Write the script and submit it; a bare call does this too."),
     "render": ("slurm_launch.cli.render", "Print the script; needs no Slurm."),
+    "rehearse": ("slurm_launch.cli.rehearse", "Run the script on this machine, with real Ray and without Slurm."),
     "check": ("slurm_launch.cli.check", "Try the script without queueing it: bash -n, shellcheck, sbatch --test-only."),
     "config": ("slurm_launch.cli.config", "Show, locate and begin the configuration."),
 }

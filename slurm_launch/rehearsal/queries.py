@@ -1,0 +1,78 @@
+"""The stand-ins for scontrol and squeue: what our script asks them, and little more."""
+
+from __future__ import annotations
+
+import os
+
+from slurm_launch.rehearsal.arguments import Known
+from slurm_launch.rehearsal.job import Folder, Job
+
+SCONTROL = Known("scontrol", ["clusters"], ["oneliner", "details"], {"M": "clusters", "o": "oneliner", "d": "details"})
+SQUEUE = Known(
+    "squeue",
+    ["clusters", "format", "jobs", "states", "name", "user"],
+    ["me", "noheader"],
+    {"M": "clusters", "h": "noheader", "j": "jobs", "o": "format", "t": "states", "u": "user", "n": "name"},
+)
+
+
+def scontrol(folder: Folder, argv: list[str]) -> int:
+    _, words = SCONTROL.parse(argv)
+    what = words[:2]
+    _, words = SCONTROL.parse(words[2:])
+    if what == ["show", "hostnames"]:
+        return _hostnames(folder, words[0] if words else os.environ.get("SLURM_JOB_NODELIST", ""))
+    if what != ["show", "job"] or len(words) != 1:
+        SCONTROL.fail(f"the rehearsal does not know: scontrol {' '.join(argv)}")
+    job = folder.job()
+    if job is None or words[0].partition("_")[0] != str(job.id):
+        SCONTROL.fail("slurm_load_jobs error: Invalid job id specified")
+    print(_job_line(folder, job))
+    return 0
+
+
+def _hostnames(folder: Folder, text: str) -> int:
+    job = folder.job()
+    if job is not None and text == job.nodelist:
+        found = job.nodes
+    else:
+        from slurm_launch.values import hosts
+
+        found = hosts(text)
+    print("\n".join(found))
+    return 0
+
+
+def _job_line(folder: Folder, job: Job) -> str:
+    state = folder.state()
+    array = "" if job.array_task is None else f" ArrayJobId={job.id} ArrayTaskId={job.array_task}"
+    return (
+        f"JobId={job.id}{array} JobName={job.name} JobState={state.state} Reason={state.reason} Dependency=(null)"
+        f" ExitCode={state.code}:{state.signal} NodeList={job.nodelist} NumNodes={len(job.nodes)}"
+    )
+
+
+def squeue(folder: Folder, argv: list[str]) -> int:
+    options, words = SQUEUE.parse(argv)
+    if words:
+        SQUEUE.fail(f"Unrecognized option: {words[0]}")
+    job = folder.job()
+    wanted = options.get("jobs")
+    if job is None or (wanted is not None and str(job.id) not in wanted.split(",")):
+        SQUEUE.fail("slurm_load_jobs error: Invalid job id specified")
+    state = folder.state()
+    fields = {"i": str(job.id), "A": str(job.id), "T": state.state, "r": state.reason, "j": job.name}
+    fields |= {"N": job.nodelist, "D": str(len(job.nodes)), "P": job.partition, "%": "%"}
+    if "noheader" not in options:
+        print(options.get("format", "%i %T"))
+    line, rest = "", options.get("format", "%i %T")
+    while rest:
+        before, percent, rest = rest.partition("%")
+        line += before
+        if percent:
+            letter = rest.lstrip("0123456789.")[:1]
+            if letter not in fields:
+                SQUEUE.fail(f"the rehearsal does not know the field %{letter}")
+            line, rest = line + fields[letter], rest.lstrip("0123456789.")[1:]
+    print(line)
+    return 0

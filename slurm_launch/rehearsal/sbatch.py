@@ -1,0 +1,202 @@
+"""The stand-in for sbatch: reads the script's directives, says the job's id, and leaves the rest to slurmd.py."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from slurm_launch.rehearsal import sbatch_line, slurmd
+from slurm_launch.rehearsal.arguments import Known
+from slurm_launch.rehearsal.job import CLUSTER, FIRST_ID, Folder, Job, fill
+
+_PLAYED = """array chdir cpus-per-task gpus-per-node gpus-per-task gres job-name mem mem-per-cpu mem-per-gpu nodelist
+nodes ntasks-per-node open-mode output partition time"""
+# A rehearsal needs no place in a queue, and sends no mail.
+_WITHOUT_EFFECT = """account acctg-freq begin burst-buffer clusters comment constraint container core-spec
+cores-per-socket cpu-freq cpus-per-gpu deadline delay-boot dependency distribution error exclude export-file extra gid
+gpu-bind gpu-freq gres-flags hint licenses mail-type mail-user mcs-label mem-bind mincpus network nice ntasks-per-core
+ntasks-per-socket prefer priority profile qos reservation signal sockets-per-node switches thread-spec
+threads-per-core time-min tmp tres-bind tres-per-task uid wait-all-nodes wckey"""
+_PLAIN = """contiguous exclusive get-user-env hold ignore-pbs kill-on-invalid-dep no-kill no-requeue oversubscribe
+overcommit parsable propagate quiet reboot requeue spread-job use-min-nodes verbose wait"""
+SHORT = {
+    "A": "account", "a": "array", "b": "begin", "C": "constraint", "c": "cpus-per-task", "D": "chdir",
+    "d": "dependency", "e": "error", "H": "hold", "J": "job-name", "k": "no-kill", "L": "licenses", "M": "clusters",
+    "N": "nodes", "o": "output", "p": "partition", "Q": "quiet", "q": "qos", "s": "oversubscribe", "t": "time",
+    "v": "verbose", "W": "wait", "w": "nodelist", "x": "exclude",
+}  # fmt: skip
+KNOWN = Known("sbatch", f"{_PLAYED} {_WITHOUT_EFFECT}".split(), _PLAIN.split(), SHORT)
+
+
+def main(folder: Folder, argv: list[str]) -> int:
+    given, words = KNOWN.parse(argv)
+    if not words:
+        KNOWN.fail("a script is needed")
+    if folder.job() is not None:
+        KNOWN.fail("a rehearsal has one job, and it is there already")
+    script = Path(words[0])
+    try:
+        text = script.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError as error:
+        KNOWN.fail(f"Unable to open file {script}: {error.strerror}")
+    if not text.startswith("#!"):
+        KNOWN.fail("This does not look like a batch script: its first line must begin with #!")
+    options = {**_directives(text), **given}
+    if "hold" in options:
+        KNOWN.fail("a rehearsal cannot be held: nobody would release it")
+    job = _job(options, script, words[1:])
+    folder.spooled.write_text(text, encoding="utf-8", errors="surrogateescape")  # later edits change nothing
+    folder.set_job(job)
+    print(
+        f"{job.id};{CLUSTER}" if "parsable" in options else f"Submitted batch job {job.id} on cluster {CLUSTER}",
+        flush=True,
+    )
+    _leave_to_slurmd(folder)
+    return 0
+
+
+def _leave_to_slurmd(folder: Folder) -> None:
+    """Go on as the daemon in a process that nobody waits for."""
+    if os.fork():
+        return
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    errors = os.open(folder.path / "slurmd.err", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for old, new in enumerate((nothing, nothing, errors)):
+        os.dup2(new, old)
+    code = 1
+    try:
+        slurmd.run(folder)
+        code = 0
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _directives(text: str) -> dict[str, str]:
+    """The options in the comments before the script's first command."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        if line.startswith("#SBATCH"):
+            try:
+                words = sbatch_line.words(line)
+            except sbatch_line.Unreadable as error:
+                KNOWN.fail(str(error))
+            options, rest = KNOWN.parse(words)
+            if rest:
+                KNOWN.fail(f"Invalid directive found in batch script: {rest[0]}")
+            found |= options
+        elif line.strip() and not line.lstrip().startswith("#"):
+            break
+    return found
+
+
+def _job(options: Mapping[str, str], script: Path, arguments: list[str]) -> Job:
+    count = KNOWN.number(options, "nodes", 1)
+    nodelist = options.get("nodelist")
+    if nodelist is None:
+        nodes = [f"node{index}" for index in range(count)]
+        nodelist = "node0" if count == 1 else f"node[0-{count - 1}]"
+    else:
+        from slurm_launch.values import hosts  # costs time, and few need it
+
+        nodes = hosts(nodelist)
+        if len(nodes) != count and "nodes" in options:
+            KNOWN.fail(f"--nodelist names {len(nodes)} nodes, --nodes asks for {count}")
+    if len(nodes) > 1000:
+        KNOWN.fail("a rehearsal has at most 1000 nodes")
+    if KNOWN.number(options, "ntasks-per-node", 1) != 1:
+        KNOWN.fail("the rehearsal plays one task on each node: --ntasks-per-node must be 1")
+    cpus = KNOWN.number(options, "cpus-per-task", 1)
+    gpus, asked = _gpus(options)
+    if "cpus-per-task" in options:
+        asked["SLURM_CPUS_PER_TASK"] = str(cpus)
+    if "account" in options:
+        asked["SLURM_JOB_ACCOUNT"] = options["account"]
+    number = FIRST_ID + random.SystemRandom().randrange(900_000)
+    task = _first_task(options.get("array"))
+    directory = os.path.abspath(options.get("chdir", "."))
+    name = options.get("job-name", script.name)
+    return Job(
+        id=number,
+        name=name,
+        script=str(script),
+        arguments=arguments,
+        directory=directory,
+        output=_output(options.get("output"), directory, number, task, name, nodes[0]),
+        append=options.get("open-mode", "truncate").startswith("a"),
+        nodes=nodes,
+        nodelist=nodelist,
+        cpus=cpus,
+        memory=_memory(options),
+        gpus=gpus,
+        asked=asked,
+        time_limit=_seconds(options.get("time")),
+        partition=options.get("partition", CLUSTER),
+        array_task=task,
+    )
+
+
+def _gpus(options: Mapping[str, str]) -> tuple[int, dict[str, str]]:
+    """GPUs on each node, and the variables that tell how they were asked for."""
+    for name in ("gpus-per-node", "gpus-per-task"):
+        if name in options:
+            number = options[name].rpartition(":")[2]
+            if not number.isdecimal():
+                KNOWN.fail(f"invalid value for --{name}: '{options[name]}'")
+            return int(number), {f"SLURM_{name.replace('-', '_').upper()}": options[name]}
+    for part in options.get("gres", "").split(","):
+        match = re.fullmatch(r"gpu(?::[^:]+)?:(\d+)", part)
+        if match:
+            return int(match[1]), {}
+        if part == "gpu":
+            return 1, {}
+    return 0, {}
+
+
+def _memory(options: Mapping[str, str]) -> dict[str, int]:
+    for option, variable in (("mem", "NODE"), ("mem-per-cpu", "CPU"), ("mem-per-gpu", "GPU")):
+        match = re.fullmatch(r"(\d+)([KMGT]?)B?", options.get(option, ""), re.IGNORECASE)
+        if match and int(match[1]):
+            kilobytes = int(match[1]) << {"K": 0, "": 10, "M": 10, "G": 20, "T": 30}[match[2].upper()]
+            return {f"SLURM_MEM_PER_{variable}": -(-kilobytes // 1024)}
+    return {}
+
+
+def _seconds(text: str | None) -> int | None:
+    """M, M:S, H:M:S, D-H, D-H:M or D-H:M:S in seconds."""
+    if text is None or text.lower() in ("infinite", "unlimited", "-1", "0"):
+        return None
+    days, dash, clock = text.rpartition("-")
+    try:
+        parts = [int(part) for part in clock.split(":")]
+        if dash:
+            hours, minutes, seconds = (*parts, 0, 0)[:3]
+        else:
+            hours, minutes, seconds = {1: (0, *parts, 0), 2: (0, *parts), 3: tuple(parts)}[len(parts)]
+        return int(days or 0) * 86400 + hours * 3600 + minutes * 60 + seconds
+    except (KeyError, ValueError):
+        KNOWN.fail(f"Invalid --time specification: {text}")
+
+
+def _first_task(array: str | None) -> int | None:
+    """A rehearsal plays the first task of an array."""
+    if array is None:
+        return None
+    match = re.match(r"\d+", array)
+    if match is None:
+        KNOWN.fail(f"Invalid job array specification: {array}")
+    return int(match[0])
+
+
+def _output(pattern: str | None, directory: str, number: int, task: int | None, name: str, node: str) -> str:
+    """Where the output goes."""
+    pattern = pattern or ("slurm-%j.out" if task is None else "slurm-%A_%a.out")
+    values = {"j": number, "A": number, "a": 4294967294 if task is None else task, "x": name, "N": node, "n": 0, "t": 0}
+    return os.path.join(directory, fill(pattern.replace("\\", ""), {**values, "s": "batch"}))

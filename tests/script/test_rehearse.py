@@ -1,0 +1,250 @@
+"""`slurm-launch rehearse` as a user has it. With real Ray where Ray matters, else with one that only stands there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from slurm_launch import LaunchSpec
+from slurm_launch.errors import UsageError
+from slurm_launch.rehearsal import faults
+from slurm_launch.rehearsal.rehearse import rehearse
+from slurm_launch.script import read_embedded, render_script
+from tests.stage import begin, left, without_ray
+
+NO_RAY = not shutil.which("ray", path=os.path.dirname(sys.executable))
+real_ray = pytest.mark.skipif(NO_RAY, reason="Ray is not installed: run `make test`")
+STAYS = "trap 'echo SAVED; exit 0' TERM; while :; do sleep 0.1; done"
+LOOK = """python -c '
+import ray; ray.init()
+for node in sorted(ray.nodes(), key=lambda n: n["NodeName"]):
+    has = node["Resources"]
+    memory = has["memory"] + has["object_store_memory"]
+    print("SEEN", node["NodeName"], node["NodeManagerAddress"], has["CPU"], has.get("GPU", 0), memory)
+'; exit 3"""
+
+
+def processes_of_rehearsals() -> set[str]:
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if b"slurm_launch.rehearsal" in path.read_bytes():
+                found.add(path.parent.name)
+        except OSError:
+            continue
+    return found
+
+
+@real_ray
+def test_three_nodes_a_failing_command_and_a_local_ray(tmp_path: Path) -> None:
+    held = []
+    for port in (6379, 8265, 10001, 52365):  # those of a Ray that somebody runs here
+        held.append(socket.socket())
+        try:
+            held[-1].bind(("127.0.0.1", port))
+            held[-1].listen()
+        except OSError:
+            pass  # there is one
+    path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+    options = ["--num-nodes", "3", "--cpus-per-task", "2", "--num-gpus", "1", "--mem", "600M", "--command", LOOK]
+    done = begin(tmp_path, *options, env={**os.environ, "PATH": path, "SLAUNCH_KEEP_RAY_LOGS": "yes"}).wait()
+    for one in held:
+        one.close()
+    assert done.code == 3, done.out + done.err
+    seen = [line.split()[1:] for line in done.log.splitlines() if line.startswith("SEEN")]
+    assert seen == [[f"node{i}", f"127.0.0.{i + 2}", "2.0", "1.0", str(600.0 * 2**20)] for i in range(3)]
+    assert done.out == done.log, "the log is shown as it is"
+    assert "nodes=3/3" in done.log
+    assert " end outcome=command-failed code=3 " in done.log
+    names = {path.suffix for path in tmp_path.iterdir()}
+    assert names == {".sh", ".log", ".json", ".ray"}
+    assert sorted(path.name for path in next(tmp_path.glob("*.ray")).iterdir()) == ["node0", "node1", "node2"]
+    assert left(done.job_id) == []
+    # The script is the one that submit would have written.
+    script = next(tmp_path.glob("*.sh")).read_text()
+    record = json.loads(next(tmp_path.glob("*.json")).read_text())
+    assert (record["cluster"], record["job_id"]) == ("rehearsal", str(done.job_id))
+    spec = LaunchSpec(**record["spec"])
+    again = render_script(
+        spec, name=record["name"], when=_made_at(script), run_dir=".", embedded=read_embedded(script, "script")
+    )
+    assert again == script
+
+
+def _made_at(script: str):  # type: ignore[no-untyped-def]
+    from datetime import datetime
+
+    made = re.search(r" at (\d{4}-\S+[+-]\d\d:?\d\d)\. ", script)
+    assert made, script[:300]
+    return datetime.fromisoformat(made[1])
+
+
+@real_ray
+@pytest.mark.parametrize("how", ["ctrl-c", "killed"])
+def test_nothing_stays_when_the_user_ends_it(tmp_path: Path, how: str) -> None:
+    path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+    running = begin(tmp_path, "--num-nodes", "2", "--command", STAYS, env={**os.environ, "PATH": path})
+    running.wait_for(" command ")
+    if how == "ctrl-c":
+        running.process.send_signal(signal.SIGINT)
+        running.wait()
+        assert running.code == 130
+        assert "SAVED" in running.out, "the command gets SIGTERM and its time"
+        assert " end outcome=ended-from-outside " in running.out
+        assert running.err.splitlines()[-1] == "interrupted"
+    else:
+        running.process.kill()
+        running.process.wait()
+    assert left(running.job_id, 40) == []
+    assert "SAVED" in running.log
+    assert not list(Path("/tmp").glob("slurm-launch-rehearsal-*")) or processes_of_rehearsals()
+
+
+def test_a_second_ctrl_c_kills(tmp_path: Path) -> None:
+    running = begin(tmp_path, "--command", "trap '' TERM; sleep 900 & wait; sleep 900", env=without_ray(tmp_path))
+    running.wait_for(" command ")
+    running.process.send_signal(signal.SIGINT)
+    while "again to kill" not in (said := running.process.stderr.readline()):  # type: ignore[union-attr]
+        assert said
+    running.process.send_signal(signal.SIGINT)
+    running.wait(20)
+    assert running.code == 130
+    assert left(running.job_id) == []
+
+
+def test_the_daemon_dies(tmp_path: Path) -> None:
+    before = processes_of_rehearsals()
+    running = begin(tmp_path, "--num-nodes", "2", "--command", f"echo $PPID; {STAYS}", env=without_ray(tmp_path))
+    running.wait_for(" command ")
+    script = int(running.log.splitlines()[-1])
+    daemon = int(Path(f"/proc/{script}/stat").read_text().rpartition(")")[2].split()[1])
+    assert str(daemon) in processes_of_rehearsals() - before
+    os.kill(daemon, signal.SIGKILL)
+    running.wait(60)
+    assert running.code == 1
+    assert "the rehearsal's daemon has died" in running.err
+    assert "SAVED" in running.log
+    assert left(running.job_id) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "options", "code", "told"),
+    [
+        (
+            "worker-missing:1",
+            [],
+            5,
+            "outcome=node-failed code=71 phase=bring-up node=node1 .*Communication connection failure",
+        ),
+        ("worker-missing:2", ["--min-nodes", "2"], 0, "lost node=node2 "),
+        ("slow-node:2", ["--start-timeout", "4"], 5, "missing after 4 s: node2 .2 of 3 nodes joined"),
+    ],
+)
+def test_faults_of_the_bring_up(tmp_path: Path, fault: str, options: list[str], code: int, told: str) -> None:
+    done = begin(
+        tmp_path, "--num-nodes", "3", "--fault", fault, *options, "--command", "sleep 7", env=without_ray(tmp_path)
+    )
+    done.wait()
+    assert done.code == code, done.out + done.err
+    assert re.search(told, done.log), done.log
+    assert "note: fault: " in done.err
+    assert left(done.job_id) == []
+
+
+@real_ray
+@pytest.mark.parametrize(
+    ("fault", "options", "code", "told"),
+    [
+        ("worker-dies:2", [], 5, "outcome=node-lost code=72 phase=command node=node2"),
+        ("worker-dies:1", ["--on-node-loss", "continue"], 0, "lost node=node1 .*going on without it"),
+        ("head-dies", ["--on-node-loss", "continue"], 5, "outcome=node-lost code=72 phase=command node=node0"),
+    ],
+)
+def test_faults_while_the_command_runs(tmp_path: Path, fault: str, options: list[str], code: int, told: str) -> None:
+    path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+    lost = "until grep -q 'los[t] node' *.log; do sleep 0.2; done"
+    argv = ["--num-nodes", "3", "--no-dashboard", "--fault", fault, *options, "--command", lost]
+    done = begin(tmp_path, *argv, env={**os.environ, "PATH": path}).wait()
+    assert done.code == code, done.out + done.err
+    assert re.search(told, done.log), done.log
+    assert left(done.job_id) == []
+
+
+def test_several_at_once(tmp_path: Path) -> None:
+    env = without_ray(tmp_path)
+    running = []
+    for number in range(4):
+        (tmp_path / str(number)).mkdir()
+        running.append(begin(tmp_path / str(number), "--num-nodes", "3", "--command", f"exit {number}", env=env))
+    for number, each in enumerate(running):
+        assert each.wait().code == number, each.out + each.err
+        assert left(each.job_id) == []
+
+
+def test_the_command_ends_before_the_fault(tmp_path: Path) -> None:
+    done = begin(tmp_path, "--fault", "head-dies", "--command", "true", env=without_ray(tmp_path)).wait()
+    assert done.code == 0
+    assert "the command ended before the fault (head-dies) could be played" in done.err
+
+
+def test_json(tmp_path: Path) -> None:
+    done = begin(tmp_path, "--json", "--command", "echo HELLO; exit 4", env=without_ray(tmp_path)).wait()
+    answer = json.loads(done.out)
+    assert (done.code, answer["exit_code"], answer["cluster"]) == (4, 4, "rehearsal")
+    assert "HELLO" in done.err
+
+
+def test_the_time_limit(tmp_path: Path) -> None:
+    done = begin(tmp_path, "--time", "0:06", "--command", STAYS, env=without_ray(tmp_path)).wait()
+    assert done.code == 5
+    assert "outcome=time-limit code=74" in done.log
+    assert "SAVED" in done.log
+    assert left(done.job_id) == []
+
+
+def test_without_ray_nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(UsageError) as error:
+        rehearse(LaunchSpec(exp_name="test", command="true"), env={"PATH": "/usr/bin:/bin"}, cwd=tmp_path)
+    assert 'pip install "slurm-launch[ray]"' in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_refused_directive_leaves_the_script_and_nothing_else(tmp_path: Path) -> None:
+    done = begin(tmp_path, "--sbatch", "no-such-thing=1", "--command", "true", env=without_ray(tmp_path)).wait()
+    assert done.code == 3
+    assert "the rehearsal does not know it" in done.err
+    assert "--no-sbatch" in done.err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("explode", "there is no fault 'explode'"),
+        ("worker-dies:3", "worker-dies:3 is no such node of this job: 1 to 2"),
+        ("worker-dies:0", "worker-dies:0 is no such node"),
+        ("worker-dies:x", "worker-dies:x is no such node"),
+        ("head-dies:1", "head-dies takes no node"),
+    ],
+)
+def test_bad_faults(tmp_path: Path, text: str, message: str) -> None:
+    done = begin(tmp_path, "--num-nodes", "3", "--fault", text, "--command", "true").wait()
+    assert done.code == 2
+    assert message in done.err
+    assert "hint:" in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_faults_are_numbered_from_the_head() -> None:
+    assert faults.parse("slow-node:0", 1) == faults.Fault("slow-node", 0)
+    assert faults.parse("worker-dies", 2) == faults.Fault("worker-dies", 1)
+    with pytest.raises(faults.BadFault, match="only the head"):
+        faults.parse("worker-missing:1", 1)

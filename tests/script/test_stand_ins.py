@@ -1,0 +1,103 @@
+"""The rehearsal's sbatch, srun, scontrol and squeue, as a script sees them.
+
+tests/slurm/test_rehearsal_is_true.py runs the same lines on the real ones.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.stage import play
+
+HEAD = "#!/bin/bash\n#SBATCH --output=out --nodes=3 --ntasks-per-node=1\n"
+
+
+def lines(tmp_path: Path, code: str, *arguments: str) -> list[str]:
+    done = play(f"{HEAD}{code}\n", tmp_path, *arguments)
+    assert done.submitted.returncode == 0, done.submitted.stderr
+    return done.output.splitlines()
+
+
+def test_the_scripts_code_is_the_jobs(tmp_path: Path) -> None:
+    for code, state in ((0, "COMPLETED"), (3, "FAILED")):
+        done = play(f"{HEAD}exit {code}\n", tmp_path)
+        assert (done.state.state, done.state.code, done.state.signal) == (state, code, 0)
+    killed = play(f"{HEAD}kill -KILL $$\n", tmp_path)
+    assert (killed.state.state, killed.state.code, killed.state.signal) == ("FAILED", 0, 9)
+
+
+def test_sbatch_answers_as_the_real_one(tmp_path: Path) -> None:
+    done = play(f"{HEAD}true\n", tmp_path)
+    number, _, cluster = done.submitted.stdout.strip().partition(";")
+    assert int(number) > 67_043_328, "no real job has this id"
+    assert cluster == "rehearsal"
+
+
+@pytest.mark.parametrize(
+    ("directive", "message"),
+    [
+        ("--no-such-thing=1", "unrecognized option '--no-such-thing=1': the rehearsal does not know it"),
+        ("--nodes=none", "invalid value for --nodes: 'none'"),
+        ("--time=soon", "Invalid --time specification: soon"),
+        ('--comment="open', "unmatched"),
+        ("--gpus-per-node=some", "invalid value for --gpus-per-node: 'some'"),
+        ("--hold", "cannot be held"),
+        ("--ntasks-per-node=2", "--ntasks-per-node must be 1"),
+    ],
+)
+def test_sbatch_refuses_what_it_cannot_play(tmp_path: Path, directive: str, message: str) -> None:
+    done = play(f"#!/bin/bash\n#SBATCH {directive}\ntrue\n", tmp_path)
+    assert done.submitted.returncode in (1, 255)
+    assert message in done.submitted.stderr
+    assert done.submitted.stdout == ""
+
+
+def test_srun_and_scontrol_refuse_what_they_do_not_know(tmp_path: Path) -> None:
+    calls = ["srun --bcast=x true", "scontrol show nodes", "squeue -h -o %z", "SLURM_JOB_ID=1 srun true"]
+    found = lines(tmp_path, "".join(f"{call}; echo $?\n" for call in calls))
+    assert found[::2] == [
+        "srun: error: unrecognized option '--bcast=x': the rehearsal does not know it",
+        "scontrol: error: the rehearsal does not know: scontrol show nodes",
+        "squeue: error: the rehearsal does not know the field %z",
+        "srun: error: Unable to confirm allocation for job 1: Invalid job id specified",
+    ]
+    assert found[1::2] == ["255", "1", "1", "1"]
+
+
+def test_every_task_gets_the_whole_input(tmp_path: Path) -> None:
+    found = lines(tmp_path, "printf 'a\\nb\\n' | srun --label cat | sort\necho c >file; srun --label cat <file | sort")
+    assert found == ["0: a", "0: b", "1: a", "1: b", "2: a", "2: b", "0: c", "1: c", "2: c"]
+
+
+def test_a_signal_to_srun_reaches_the_tasks(tmp_path: Path) -> None:
+    code = """srun --nodes=1 --ntasks=1 bash -c 'trap "echo GOT; exit 5" USR1; echo UP; while :; do sleep 0.1; done' &
+until grep -q UP out; do sleep 0.1; done; kill -s USR1 $!; wait $!; echo "code $?" """
+    found = lines(tmp_path, code)
+    assert "GOT" in found
+    assert found[-1] == "code 5"
+
+
+def test_what_a_script_leaves_is_ended(tmp_path: Path) -> None:
+    code = "srun --nodes=1 --ntasks=1 sleep 900 &\nsetsid sleep 901 &\necho $! >pid; sleep 0.5"
+    assert play(f"{HEAD}{code}\n", tmp_path).state.over
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
+
+
+def test_the_time_limit(tmp_path: Path) -> None:
+    code = "trap 'squeue -h -j $SLURM_JOB_ID -o %r; exit 9' TERM; while :; do sleep 0.1; done"
+    done = play(f"{HEAD}{code}\n", tmp_path, "--time=0:01")
+    assert (done.state.state, done.state.reason) == ("TIMEOUT", "TimeLimit")
+    assert done.output == "TimeLimit\n"
+
+
+def test_a_missing_directory_is_told_as_slurm_does(tmp_path: Path) -> None:
+    found = play(f"#!/bin/bash\n#SBATCH --output={tmp_path}/out --chdir=/no/such\npwd\n", tmp_path).output.splitlines()
+    assert found == ["slurmstepd: error: couldn't chdir to `/no/such': going to /tmp instead", "/tmp"]
+
+
+def test_an_array_plays_its_first_task(tmp_path: Path) -> None:
+    done = play("#!/bin/bash\n#SBATCH --array=4-9%2 --output=out_%a\necho $SLURM_ARRAY_TASK_ID\n", tmp_path)
+    assert done.output == "4\n"
+    assert (tmp_path / "out_4").exists()
