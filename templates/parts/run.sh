@@ -40,7 +40,7 @@ node_lost() { # NODE: ends the job, unless it can go on without this one
     command/*) [[ $1 != "$head" && (${on_node_loss-} == continue || $joined != *" $1 "*) ]] || # with --min-nodes: never joined
       give_up 72 node-lost "$1 was lost while the command ran: ${why[$1]}" "$1" ;;
     bring-up/"$head")
-      [[ ${words[$1]-} == *'Failed to start GCS'* && $attempt -lt 9 ]] || give_up 70 head-failed "the head on $1 failed: ${why[$1]}" "$1"
+      [[ ${words[$1]-} == *@('Failed to start GCS'|'already in use')* && $attempt -lt 9 ]] || give_up 70 head-failed "the head on $1 failed: ${why[$1]}" "$1"
       say retry "port $port was taken meanwhile" && stop_cluster retry && start_cluster && return
       ;;
     *) ((count - ${#why[@]} >= enough)) || give_up 71 node-failed "$1 did not start: ${why[$1]}" "$1" ;;

@@ -39,8 +39,7 @@ trap 'ended_by=SIGTERM' TERM && phase=environment SECONDS=0
 # ---- 2. Environment: loaded once, here; the nodes get it from srun ----
 command -v ray >/dev/null || environment_failed 'ray is not in PATH'
 set +eu && IFS=$' \t\n' && ulimit -n "$(ulimit -Hn)" # whatever the environment has set; Ray opens many files
-unset RAY_ADDRESS RAY_AUTH_TOKEN RAY_NAMESPACE # of another cluster
-export RAY_AUTH_MODE=${auth/off/disabled} DASHBOARD_METRIC_PORT=0 AUTOSCALER_METRIC_PORT=0 # Ray's defaults differ, or clash
+unset RAY_ADDRESS RAY_AUTH_TOKEN RAY_NAMESPACE && export RAY_AUTH_MODE=${auth/off/disabled} DASHBOARD_METRIC_PORT=0 AUTOSCALER_METRIC_PORT=0 # not another cluster's, nor Ray's defaults
 
 # ---- 3. The nodes, and the head's address ----
 # Of the addresses that are not loopback, link-local or a container's we take the one that the node's name stands for, else
@@ -77,7 +76,7 @@ port_flags() { port_args=(--min-worker-port=0 --max-worker-port=0 --dashboard-ag
 # logs.`), news go to its standard output: `up` when Ray runs, and again every five seconds.
 run_node() { # INDEX of the step's first node
   local node=${SLURMD_NODENAME:-$(hostname)} dir=$dir.$(($1 + SLURM_NODEID)) gpus=${SLURM_GPUS_ON_NODE:-${unmanaged_gpus:-0}}
-  local log=$dir/ray-start.log order='' more='' ended='' keep='' also='' token pid pids reason python version memory store ip
+  local log=$dir/ray-start.log order='' more='' ended='' keep='' also='' shadow='' token pid pids reason python version memory store ip
   umask 077 && trap 'ended=1' TERM && trap : PIPE && ulimit -n "$(ulimit -Hn)" # Slurm ends the step; nobody listens any more
   # The directory is made by us, now: what somebody else put in its place, a link above all, is not used.
   if ! read -r token || ! reason=$({ mkdir -p "${dir%/*}" && mkdir "$dir" && echo "$token" >"$dir/token"; } 2>&1); then
@@ -106,21 +105,22 @@ run_node() { # INDEX of the step's first node
     set -- "$@" --address="$address" ${ip:+--node-ip-address="$ip"} "${ray_worker_args[@]}"
     until [[ $order$ended ]] || (: >"/dev/tcp/$head_ip/$port") 2>/dev/null; do read -r -t 0.1 order; done
     [[ ! $order$ended ]] || { rm -rf "$dir" && return; } # it is over before it began
+    ! mkdir "${dir%.*}.0" 2>/dev/null || shadow=${dir%.*}.0 # an old Ray has a worker's files under the head's path
   fi
   # A session of its own, and a mark that is inherited: so we find our own processes in the end, and nobody else's.
-  SLAUNCH_NODE_DIR=$dir setsid ray start "$@" "${ray_args[@]}" </dev/null &>"$log" &
-  pid=$! SECONDS=5
+  SLAUNCH_NODE_DIR=$dir setsid ray start "$@" "${ray_args[@]}" </dev/null &>"$log" & pid=$! SECONDS=5
   while order+=$more && [[ $order != *. && ! $ended ]] && kill -0 "$pid" 2>/dev/null; do # the time may end within a line
     read -r -t 0.2 more || (($? > 128)) || more=. # nobody is at the other end any more
     ((SECONDS < 5)) || ! grep -q 'Ray runtime started' "$log" || { SECONDS=0 && echo "up $node"; }
+    ! grep -ohsm 1 'Address already in use' "$dir"/t/session_2*/logs/gcs_server.err >>"$log" || break # Ray would wait 40 s
   done
   if [[ $order != *. && ! $ended ]]; then
-    { grep -iE 'err|exit code|exception|fail|found|space' "$log" || cat "$log"; } | tail -n 5 | cut -c1-300 | sed "s/^/said $node /"
+    { grep -iE 'err|exit code|exception|fail|found|space|in use' "$log" || cat "$log"; } | tail -n 5 | cut -c1-300 | sed "s/^/said $node /"
     keep=1 && echo "failed $node its Ray has ended"
   fi
   end_processes TERM || end_processes KILL
-  [[ ! $keep && $order != *keep* ]] || { mkdir -p "$run.ray/$node" && cp -r "$log" "$dir"/t/session_2*/logs "$_"; } 2>/dev/null
-  rm -rf "$dir" ${ended:+"$job_dir"}
+  [[ ! $keep && $order != *keep* ]] || { mkdir -p "$run.ray/$node" && cp -r "$log" "$dir"/t/session_2*/logs ${shadow:+"$shadow"/t/session_2*/logs} "$_"; } 2>/dev/null
+  rm -rf "$dir" ${shadow:+"$shadow"} ${ended:+"$job_dir"}
 }
 end_processes() { # SIGNAL: true when none of ours is left within a second
   [[ ! $order ]] && kill -0 "$batch_pid" 2>/dev/null || also=-eSLAUNCH_NODE_DIR=$job_dir # what the command has left running
@@ -220,7 +220,7 @@ node_lost() { # NODE: ends the job, unless it can go on without this one
     command/*) [[ $1 != "$head" && (${on_node_loss-} == continue || $joined != *" $1 "*) ]] || # with --min-nodes: never joined
       give_up 72 node-lost "$1 was lost while the command ran: ${why[$1]}" "$1" ;;
     bring-up/"$head")
-      [[ ${words[$1]-} == *'Failed to start GCS'* && $attempt -lt 9 ]] || give_up 70 head-failed "the head on $1 failed: ${why[$1]}" "$1"
+      [[ ${words[$1]-} == *@('Failed to start GCS'|'already in use')* && $attempt -lt 9 ]] || give_up 70 head-failed "the head on $1 failed: ${why[$1]}" "$1"
       say retry "port $port was taken meanwhile" && stop_cluster retry && start_cluster && return
       ;;
     *) ((count - ${#why[@]} >= enough)) || give_up 71 node-failed "$1 did not start: ${why[$1]}" "$1" ;;

@@ -122,15 +122,16 @@ def test_min_nodes_begins_without_the_last_node(cluster: Cluster) -> None:
     wait_for_three = python(
         "import ray, time; ray.init()\n"
         "alive = lambda: sum(n['Alive'] for n in ray.nodes())\n"
-        "print('BEGAN', alive(), flush=True)\n"
+        "print('BEGAN', alive(), flush=True); open('go', 'w').close()\n"
         "while alive() < 3: time.sleep(0.2)\n"
         "print('THREE')"
     )
+    cluster.run(["rm", "-f", "go"])
     job = run(
         cluster,
         num_nodes=3,
         min_nodes=2,
-        load_env=[wrapped_ray(cluster, "[[ $SLURMD_NODENAME != n3 ]] || sleep 20")],
+        load_env=[wrapped_ray(cluster, "[[ $SLURMD_NODENAME != n3 ]] || until [[ -e go ]]; do sleep 0.1; done")],
         command=wait_for_three,
     )
     assert job.code == 0, job.log

@@ -67,11 +67,11 @@ def test_nodes_missing_at_the_deadline(cluster: Cluster) -> None:
     job = run(
         cluster,
         num_nodes=3,
-        start_timeout=40,
+        start_timeout=30,
         load_env=[wrapped_ray(cluster, "[[ $SLURMD_NODENAME != n2 ]] || sleep 90")],
     )
     failed(job, 71, "nodes-missing", "n2")
-    assert "missing after 40 s: n2 (2 of 3 nodes joined)" in job.end["cause"]
+    assert "missing after 30 s: n2 (2 of 3 nodes joined)" in job.end["cause"]
 
 
 def test_a_worker_dies_while_the_command_runs(cluster: Cluster) -> None:
