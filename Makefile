@@ -5,14 +5,15 @@ OLD_RAY := .venv-old-ray
 BIN := $(VENV)/bin
 # What the test cluster needs, installed as root when it is missing.
 PACKAGES := slurm-wlm munge iproute2 procps slurmdbd mariadb-server debootstrap
-.PHONY: demo test matrix soak check bench cluster golden clean packages
+.PHONY: demo test matrix soak check bench picture cluster golden clean packages
 
+DEMO := slurm-launch rehearse --exp-name demo --command "python examples/pi.py" --num-nodes 3
 demo: $(VENV)/.ready
-	@echo '== slurm-launch --exp-name demo --command "python train.py" --num-nodes 3 --num-gpus 4 --time 1:00:00 --dry-run'
-	@$(BIN)/slurm-launch --exp-name demo --command "python train.py" --num-nodes 3 --num-gpus 4 --time 1:00:00 --dry-run
+	@echo '$$ $(DEMO)'
+	@SLAUNCH_RUN_DIR=runs $(BIN)/$(DEMO)
 
 # Two at a time: many tests on the cluster wait for a timer of Slurm's, and each worker has a cluster of its own.
-test: check packages $(OLD_RAY)/.ready
+test: check packages $(OLD_RAY)/.ready $(VENV)/.examples
 	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=10
 
 # The core of the tests on a newer Slurm, in a folder that debootstrap makes once (SUITE=sid for the newest).
@@ -35,6 +36,11 @@ check: $(VENV)/.ready
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.launcher
+	$(BIN)/python -m benchmarks.rehearsal
+
+# The terminal in the README, recorded anew.
+picture: $(VENV)/.ready
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python docs/record.py docs/rehearsal.svg $(DEMO)
 
 # A Slurm cluster of N nodes on this machine to try things on; Ctrl-C ends it.
 N ?= 3
@@ -47,6 +53,11 @@ golden: $(VENV)/.ready
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev,ray]'
+	@touch $@
+
+# What the examples need beside Ray.
+$(VENV)/.examples: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --editable '.[examples]'
 	@touch $@
 
 # The last kind of Ray without tokens and without a temporary directory for each node.

@@ -2,10 +2,11 @@
 
 The Python API::
 
-    from slurm_launch import LaunchSpec, render, submit
+    from slurm_launch import LaunchSpec, rehearse, render, submit
 
     spec = LaunchSpec(exp_name="test", command="python train.py", num_nodes=3)
     print(render(spec))
+    print(rehearse(spec).code)
     run = submit(spec)
     print(run.job_id, run.log)
 
@@ -19,13 +20,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from slurm_launch.errors import LaunchError
     from slurm_launch.launch import render, submit
+    from slurm_launch.rehearsal.rehearse import Rehearsal, rehearse
     from slurm_launch.runs import Run
     from slurm_launch.spec import LaunchSpec
 
 __version__ = "0.1.0"
-__all__ = ["LaunchError", "LaunchSpec", "Run", "__version__", "render", "submit"]
+__all__ = ["LaunchError", "LaunchSpec", "Rehearsal", "Run", "__version__", "rehearse", "render", "submit"]
 
-_HOMES = {"LaunchError": "errors", "LaunchSpec": "spec", "Run": "runs", "render": "launch", "submit": "launch"}
+_HOMES = {
+    "LaunchError": "errors",
+    "LaunchSpec": "spec",
+    "Rehearsal": "rehearsal.rehearse",
+    "Run": "runs",
+    "rehearse": "rehearsal.rehearse",
+    "render": "launch",
+    "submit": "launch",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from slurm_launch.script import Embedded
 
 PROGRAMS = ("sbatch", "srun", "scontrol", "squeue")
+OWN_DIRECTORIES = (2, 56)  # the Ray from which on each node has its own; 2.53 has not, those between were not tried
 POLL = 0.1  # seconds between two looks at the log
 
 
@@ -103,6 +105,11 @@ def _parse_fault(text: str | None, nodes: int) -> Fault | None:
 def _check_machine(spec: LaunchSpec, env: dict[str, str], tell: Tell) -> None:
     if not sys.platform.startswith("linux"):
         raise UsageError("a rehearsal needs Linux", hint="use a login node, a container or a virtual machine")
+    if spec.nodes > 1 and (version := _ray_version(env)) and version < OWN_DIRECTORIES:
+        tell(
+            f"Ray {version[0]}.{version[1]} has one directory for all nodes of a machine, and they may not start"
+            f" together: rehearse with one node, or with Ray {OWN_DIRECTORIES[0]}.{OWN_DIRECTORIES[1]}"
+        )
     loads = spec.modules or spec.conda_env or spec.venv or spec.load_env or "PATH" in spec.env
     if loads or shutil.which("ray", path=env.get("PATH", os.defpath)):
         return  # or else the script itself tells
@@ -116,13 +123,23 @@ def _check_machine(spec: LaunchSpec, env: dict[str, str], tell: Tell) -> None:
     tell(f"ray is not in PATH: using the one in {beside}")
 
 
+def _ray_version(env: Mapping[str, str]) -> tuple[int, int] | None:
+    """Of the `ray` in PATH, from the name of its metadata: to ask it would take a second."""
+    program = shutil.which("ray", path=env.get("PATH", os.defpath))
+    if program is None:
+        return None
+    for path in Path(program).parent.parent.glob("lib/python*/site-packages/ray-*.dist-info"):
+        match = re.match(r"ray-(\d+)\.(\d+)", path.name)
+        if match:
+            return int(match[1]), int(match[2])
+    return None
+
+
 def _notes(spec: LaunchSpec, fault: Fault | None) -> Iterator[str]:
     cpus = spec.cpus_per_task or 1
     nodes = f"{spec.nodes} node{'s' * (spec.nodes > 1)}"
-    yield (
-        f"rehearsing {nodes} on this machine, {cpus} CPU{'s' * (cpus > 1)} each for Ray."
-        f" They share its {os.cpu_count()} cores; no queue, no memory or GPU limits, no network between them"
-    )
+    yield f"rehearsing {nodes} on this machine, with {cpus} CPU{'s' * (cpus > 1)} each for Ray"
+    yield f"not shown: the queue, limits of memory and GPUs, a network; all nodes share {os.cpu_count()} cores"
     if spec.array is not None:
         yield "of a job array the first task is rehearsed"
     if fault is not None:

@@ -11,7 +11,7 @@ import pytest
 
 from slurm_launch import LaunchSpec
 from slurm_launch.script import render_script
-from tests.slurm.jobs import HOME, VENV
+from tests.slurm.jobs import HOME, ROOT, VENV
 from tests.stage import play
 from tests.testbed import Cluster
 
@@ -113,6 +113,19 @@ def test_our_script(cluster: Cluster, tmp_path: Path, options: dict[str, Any]) -
     played = play(script, tmp_path, timeout=120)
     assert story(played.output) == story(text), f"{played.output}\n{text}"
     assert (played.state.state, played.state.code) == (state, code)
+
+
+def test_on_a_login_node_without_root(cluster: Cluster) -> None:
+    """A real Slurm is in PATH here; it hears nothing of the rehearsal."""
+    command = "python3 -c 'import ray; ray.init(); print(len(ray.nodes()), flush=True)'; whoami; exit 4"
+    argv = [f"{VENV}/bin/slurm-launch", "rehearse", "--exp-name", "here", "--run-dir", "rehearsed", "-n", "2"]
+    done = cluster.run([*argv, "--command", command], user="alice", env={"PYTHONPATH": str(ROOT)}, timeout=120)
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert {"2", "alice"} <= set(done.stdout.splitlines())
+    assert cluster.squeue() == []
+    assert [str(each) for each in cluster.processes("login", "alice")] == []
+    left = cluster.run(["bash", "-c", "ls -d /tmp/r6* /tmp/slurm-launch-* 2>/dev/null"], user="alice").stdout
+    assert left == ""
 
 
 def story(log: str) -> list[str]:

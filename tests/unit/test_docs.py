@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from slurm_launch import LaunchSpec, errors, render, runs, script
+from slurm_launch.rehearsal import faults
 
 Launcher = Callable[..., Any]  # tests/unit/conftest.py
 ROOT = Path(__file__).parents[2]
@@ -21,7 +22,7 @@ PAGES = {
     for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"))
 }
 TEMPLATES = "\n".join(path.read_text() for path in sorted((ROOT / "templates").rglob("*")) if path.is_file())
-VERBS = ("submit", "render", "check", "config")
+VERBS = ("submit", "render", "rehearse", "check", "config")
 
 
 def code_lines(page: str) -> Iterator[str]:
@@ -78,6 +79,12 @@ def test_every_command_line_works(launcher: Launcher, page: str, words: list[str
         if "--help" not in launch:
             launch = ["--dry-run", *launch]
         words = ["submit", *launch]
+    elif words[0] == "rehearse":  # tests/script/test_rehearse.py does that
+        if "--fault" in words:
+            at = words.index("--fault")
+            assert faults.parse(words[at + 1], 3)
+            del words[at : at + 2]
+        words = ["render", *words[1:]]
     elif words[0] == "check":  # takes the same flags, and asks the Slurm of this machine
         words = ["render", *words[1:]]
     elif words[:2] == ["config", "show"] and len(words) == 2:  # says what a launch would still need
@@ -241,6 +248,6 @@ def test_the_example_template_tells_of_a_failing_environment() -> None:
 def test_the_python_of_the_readme() -> None:
     found = re.search(r"```python\n(.*?)```", PAGES["README.md"], re.DOTALL)
     assert found
-    lines = [line for line in found[1].splitlines() if "submit(" not in line and "run." not in line]
-    assert len(lines) == len(found[1].splitlines()) - 2, "the two lines that need a Slurm"
+    lines = [line for line in found[1].splitlines() if not re.search(r"submit\(|run\.|rehearse\(", line)]
+    assert len(lines) == len(found[1].splitlines()) - 3, "the lines that need a Slurm or a Ray"
     exec("\n".join(lines), {})

@@ -1,0 +1,84 @@
+"""Every example runs, as its README says: in a rehearsal, from its own directory with its project file."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.stage import ROOT, Rehearsed, begin, left
+
+EXAMPLES = ROOT / "examples"
+PATH = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+real_ray = pytest.mark.skipif(
+    not shutil.which("ray", path=os.path.dirname(sys.executable)), reason="Ray is not installed: run `make test`"
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy, because runs leave files behind."""
+    shutil.copytree(EXAMPLES, tmp_path / "examples", ignore=shutil.ignore_patterns("runs", "results", "__pycache__"))
+    return tmp_path / "examples"
+
+
+def rehearsed(folder: Path, *arguments: str) -> Rehearsed:
+    done = begin(folder, *arguments, env={**os.environ, "PATH": PATH}).wait()
+    assert done.code == 0, done.out + done.err
+    assert left(int(done.out.split(" job=")[1].split()[0])) == []
+    return done
+
+
+@real_ray
+def test_pi(folder: Path) -> None:
+    """By the project file: three nodes, and the run's files in runs/."""
+    done = rehearsed(folder, "--", "python", "pi.py")
+    for node in ("node0", "node1", "node2"):
+        assert f"  {node}  ##########  10 tasks" in done.out, done.out
+    assert "pi = 3.14" in done.out
+    assert {path.suffix for path in (folder / "runs").iterdir()} == {".sh", ".log", ".json"}
+
+
+@real_ray
+def test_rollouts(folder: Path) -> None:
+    done = rehearsed(folder, "--", "python", "rollouts.py")
+    assert all(node in done.out for node in ("node0", "node1", "node2")), done.out
+
+
+@real_ray
+def test_a_gpu_that_is_not_there(folder: Path) -> None:
+    done = rehearsed(folder, "--num-nodes", "2", "--num-gpus", "1", "--", "python", "gpu_torch.py")
+    assert "worker 1 on node" in done.out, done.out
+    assert "no GPU: " in done.out
+    assert "weights 2.000, -3.000, 0.500" in done.out
+
+
+@real_ray
+@pytest.mark.skipif(not importlib.util.find_spec("pandas"), reason="Ray Tune is not installed: run `make test`")
+def test_tune(folder: Path) -> None:
+    done = rehearsed(folder, "--num-nodes", "2", "--", "python", "tune.py", "--trials", "3")
+    assert "3 trials, 0 failed" in done.out, done.out
+
+
+def test_the_profile_is_valid(folder: Path, tmp_path: Path) -> None:
+    home = tmp_path / "config/slurm-launch"
+    shutil.copytree(folder / "profiles", home / "profiles")
+    argv = [sys.executable, "-m", "slurm_launch", "render", "--profile", "example-site", "--exp-name", "pi"]
+    argv += ["--command", "python pi.py"]
+    env = {**os.environ, "XDG_CONFIG_HOME": str(home.parent), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for line in ("#SBATCH --gres=gpu:a100:1", "#SBATCH --partition=gpu", "interface=ib0", "module load gcc/13"):
+        assert line in done.stdout
+
+
+def test_every_example_is_in_the_readme() -> None:
+    readme = (EXAMPLES / "README.md").read_text()
+    for path in EXAMPLES.glob("**/*.[py][ya]*"):
+        if path.suffix in (".py", ".yaml") and "runs" not in path.parts:
+            assert f"({path.relative_to(EXAMPLES)})" in readme
