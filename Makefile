@@ -10,7 +10,7 @@ PACKAGES := slurm-wlm munge iproute2 procps slurmdbd mariadb-server debootstrap
 DEMO := slurm-launch rehearse --exp-name demo --command "python examples/pi.py" --num-nodes 3
 demo: $(VENV)/.ready
 	@echo '$$ $(DEMO)'
-	@SLAUNCH_RUN_DIR=runs $(BIN)/$(DEMO)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" SLAUNCH_RUN_DIR=runs $(DEMO)
 
 # Two at a time: many tests on the cluster wait for a timer of Slurm's, and each worker has a cluster of its own.
 test: check packages $(OLD_RAY)/.ready $(VENV)/.examples
@@ -18,7 +18,7 @@ test: check packages $(OLD_RAY)/.ready $(VENV)/.examples
 
 # The core of the tests on a newer Slurm, in a folder that debootstrap makes once (SUITE=sid for the newest).
 SUITE ?= trixie
-CORE := bring_up exit_codes shared_nodes faults teardown
+CORE := bring_up exit_codes shared_nodes faults teardown rehearsal_is_true
 matrix: packages $(OLD_RAY)/.ready $(VENV)/.ready
 	$(BIN)/python -m tests.testbed --prepare $(SUITE)
 	TESTBED_SUITE=$(SUITE) $(BIN)/python -m pytest -n 2 --dist loadfile $(CORE:%=tests/slurm/test_%.py)
@@ -68,7 +68,8 @@ $(OLD_RAY)/.ready:
 
 packages:
 	@if [ "$$(id -u)" != 0 ]; then echo 'not root: the tests on the real cluster will be skipped'; \
-	elif ! command -v slurmctld slurmd slurmdbd munged ip mariadbd debootstrap >/dev/null; then \
+	elif ! command -v apt-get >/dev/null; then echo 'no apt-get: install Slurm yourself, or the tests on the real cluster will be skipped'; \
+	elif ! (for tool in slurmctld slurmd slurmdbd munged ip mariadbd debootstrap; do command -v $$tool >/dev/null || exit 1; done); then \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(PACKAGES) >/dev/null; fi
 
 clean:

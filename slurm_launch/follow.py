@@ -47,7 +47,7 @@ def wait(
     except KeyboardInterrupt:
         tell(f"job {run.job_id} goes on; `scancel {run.job_id}` ends it")
         raise
-    return max(_command_code(run, state) for state in states)
+    return max(command_code(run, state) for state in states)
 
 
 @dataclass(frozen=True)
@@ -134,9 +134,9 @@ _ENDINGS = {
 }
 
 
-def _command_code(run: Run, job: JobState) -> int:
+def command_code(run: Run, job: JobState) -> int:
     """The exit code of the command itself, or NoCommandCode."""
-    log = _log_of(run, job)
+    log = log_of(run, job)
     end = runs.read_end(log)
     code = job.code
     if job.state == "UNKNOWN" and end is not None:
@@ -156,7 +156,7 @@ def _command_code(run: Run, job: JobState) -> int:
     raise NoCommandCode(f"job {job.id} {how}{why}, without an exit code of its command", at=log)
 
 
-def _log_of(run: Run, job: JobState) -> str:
+def log_of(run: Run, job: JobState) -> str:
     """The log of a job, or of one task of an array."""
     _, _, task = job.id.partition("_")
     return run.log if not task else f"{run.log.removesuffix('.log')}_{task}.log"

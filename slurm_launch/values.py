@@ -177,7 +177,10 @@ def port_range(text: str) -> str:
 
 def signal(text: str) -> str:
     if not re.fullmatch(r"([RB]{1,2}:)?(SIG)?([A-Z0-9+]+|\d+)(@\d+)?", text, re.IGNORECASE):
-        raise BadValue(f"is not a signal for sbatch: {show(text)}", "write USR1, USR1@120 or B:USR1@120")
+        raise BadValue(f"is not a signal for sbatch: {show(text)}", "write B:USR1 or B:USR1@120")
+    if "B" not in text.partition(":")[0].upper() or ":" not in text:
+        hint = f"write B:{text}: the script passes USR1 and USR2 on to the command"
+        raise BadValue(f"would go to Ray and end it: {show(text)}", hint)
     return text
 
 
@@ -194,9 +197,9 @@ def interface(text: str) -> str:
     return text
 
 
-# A Unix socket path holds 107 bytes and Ray appends 64 of its own; the job's own directory below this one needs
-# 19 more (/r<job id>-<6 random>/t, with room for a long job id).
-MAX_TEMP_DIR = 24
+# A Unix socket path holds 107 bytes and Ray appends 64 of its own; the node's own directory below this one needs
+# 23 more (/r<job id>-<6 random>.<node>/t, with 8 digits for the job and 3 for the node).
+MAX_TEMP_DIR = 20
 
 
 def temp_dir(text: str) -> str:
@@ -239,7 +242,12 @@ def _pairs(value: Any, example: str) -> Any:
 
 # What the script sets itself; a second hand on these would break the cluster or leak its token.
 _OWN_VARIABLES = re.compile(
-    r"RAY_ADDRESS|RAY_AUTH_.*|RAY_TMPDIR|SLURM_.*|SBATCH_.*|SRUN_.*|BASH_ENV|IFS|SHELLOPTS|BASHOPTS"
+    r"RAY_ADDRESS|RAY_AUTH_.*|RAY_TMPDIR|SLURM_.*|SBATCH_.*|SRUN_.*|BASH_ENV|IFS|SHELLOPTS|BASHOPTS|SECONDS"
+    # The script's own names, in the order of their appearance: the command would see our value, not the user's.
+    r"|slaunch_run|ended_by|command_pid|phase|run|start_timeout|min_nodes|on_node_loss|temp_base|ip_family|interface"
+    r"|port_first|port_last|auth|keep_ray_logs|unmanaged_gpus|object_store|(srun|ray|ray_head|ray_worker)_args|command"
+    r"|head|nodes|count|head_ip|port|attempt|step_pids|step_fds|joined|batch_pid|step_of|heard|words|why|never|token|dir"
+    r"|job_dir|events|address|node_code|lost|partial|ticked|deadline|enough|ready_at|missing|command_took|node"
 )
 
 

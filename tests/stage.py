@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,8 +74,9 @@ def without_ray(folder: Path) -> dict[str, str]:
 class Rehearsed:
     """A call of `slurm-launch rehearse`, running or ended."""
 
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[bytes]
     cwd: Path
+    tmp: Path  # its TMPDIR
     out: str = ""
     err: str = ""
     started: float = field(default_factory=time.time)
@@ -85,14 +88,18 @@ class Rehearsed:
     @property
     def log(self) -> str:
         logs = list(self.cwd.glob("*.log"))
-        return logs[0].read_text() if logs else ""
+        return _text(logs[0].read_bytes()) if logs else ""
 
     @property
     def job_id(self) -> int:
         return int(self.log.split(" job=")[1].split()[0])
 
     def wait(self, timeout: float = 120) -> Rehearsed:
-        self.out, self.err = self.process.communicate(timeout=timeout)
+        """To its end, at which nothing of it may be left in TMPDIR."""
+        out, err = self.process.communicate(timeout=timeout)
+        self.out, self.err = _text(out), _text(err)
+        assert left_in(self.tmp) == []
+        shutil.rmtree(self.tmp)
         return self
 
     def wait_for(self, text: str, timeout: float = 90) -> Rehearsed:
@@ -104,9 +111,10 @@ class Rehearsed:
         return self
 
 
-def begin(cwd: Path, *arguments: str, env: dict[str, str] | None = None) -> Rehearsed:
+def begin(cwd: Path, *arguments: str, env: dict[str, str] | None = None, tmp: Path | None = None) -> Rehearsed:
     argv = [sys.executable, "-m", "slurm_launch", "rehearse", "--exp-name", "test", *arguments]
-    env = {**(env or os.environ), "PYTHONPATH": str(ROOT)}
+    tmp = tmp or Path(tempfile.mkdtemp(prefix="slt-", dir="/tmp"))  # paths of sockets must be short
+    env = {**(env or os.environ), "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp)}
     process = subprocess.Popen(
         argv,
         cwd=cwd,
@@ -114,19 +122,29 @@ def begin(cwd: Path, *arguments: str, env: dict[str, str] | None = None) -> Rehe
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
         start_new_session=True,
     )
-    return Rehearsed(process, cwd)
+    return Rehearsed(process, cwd, tmp)
 
 
-def left(job_id: int, timeout: float = 20) -> list[str]:
+def _text(data: bytes | None) -> str:
+    """Such that equal texts are equal bytes; None when the test itself has closed the pipe."""
+    return (data or b"").decode(errors="surrogateescape")
+
+
+def left_in(tmp: Path) -> list[str]:
+    """What is in a TMPDIR; Ray's dashboard is killed and leaves a directory of Python's own, everywhere."""
+    return [path.name for path in tmp.iterdir() if not path.name.startswith("pymp-")]
+
+
+def left(job_id: int, timeout: float = 20, tmp: Path | None = None) -> list[str]:
     """Processes and files of a rehearsal that are still there after a while."""
     found: list[str] = []
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         found = [f"process {pid}" for pid in slurmd.marked(job_id)]
         found += [str(path) for path in Path("/tmp").glob(f"r{job_id}-*")]
+        found += left_in(tmp) if tmp else []
         if not found:
             return []
         time.sleep(0.1)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
@@ -31,16 +35,39 @@ def rehearse(
     found = resolve(flags)
     spec = found.spec()
     screen = Screen(sys.stderr if as_json else sys.stdout, spec.nodes)
-    try:
-        done = rehearsal.rehearse(spec, fault=fault, embedded=origin(found), tell=screen.note, audience=screen)
-    finally:
-        screen.close()
+    with _ended_in_order():
+        try:
+            done = rehearsal.rehearse(spec, fault=fault, embedded=origin(found), tell=screen.note, audience=screen)
+        finally:
+            screen.close()
     run = done.run
     if as_json:
         print_json(exit_code=done.code, **{key: value for key, value in asdict(run).items() if key != "schema"})
     else:
-        note(f"rehearsed; the files are {run.script.removesuffix('.sh')}.sh, .log and .json")
+        stem = run.script.removesuffix(".sh")
+        note(f"rehearsed; the files are {stem}.sh, {done.log.removeprefix(stem)} and .json")
     return done.code
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """A signal that would end us at once ends the job first, as Ctrl-C does."""
+    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) == signal.SIG_DFL]  # nohup ignores one
+    for number in numbers:
+        signal.signal(number, _leave)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _leave(number: int, _: object) -> NoReturn:
+    sys.exit(128 + number)
+
+
+# The phases of the log that change what goes on; the words for the bring-up tell how far it is.
+PHASES = {"starting": "", "command": "the command runs", "end": "ending"}
 
 
 class Screen(rehearsal.Audience):
@@ -52,30 +79,42 @@ class Screen(rehearsal.Audience):
         self.nodes = nodes
         self.joined = 0
         self.began = time.monotonic()
-        self.phase: str | None = "starting"
+        self.phase = "starting"
         self.drawn = ""
-        self.unfinished = ""  # a line of the log that has no end yet: below it there is no room for ours
+        self.unfinished = b""  # a line of the log without an end yet, shortened: below it there is no room for ours
 
-    def text(self, text: str) -> None:
+    def text(self, data: bytes) -> None:
         self._erase()
-        self.out.write(text)
-        self.out.flush()
-        lines = (self.unfinished + text).split("\n")
-        self.unfinished = lines.pop()
+        self._write(data)
+        lines = (self.unfinished + data).split(b"\n")
+        self.unfinished = lines.pop()[:1000]
         for line in lines:
-            match = re.match(r"\[slurm-launch\] \d{4}-\S+ (\S+)(?:.* nodes=(\d+)/)?", line)
+            match = re.match(r"\[slurm-launch\] \d{4}-\S+ (\S+)(?:.* nodes=(\d+)/)?", line.decode(errors="replace"))
             if match:
-                self.phase = match[1]
                 self.joined = int(match[2] or self.joined)
+                if match[1] in PHASES:
+                    self.phase = match[1]
+
+    def _write(self, data: bytes) -> None:
+        """The bytes as they are: they need not be text, and a character may come in two parts."""
+        buffer = getattr(self.out, "buffer", None)
+        try:
+            if buffer is None:
+                self.out.write(data.decode(errors="replace"))
+            else:
+                self.out.flush()
+                buffer.write(data)
+            self.out.flush()
+        except BrokenPipeError:  # what is still buffered would fail again when Python ends
+            if buffer is not None:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self.out.fileno())
+            raise
 
     def tick(self) -> None:
         if not self.live or self.unfinished:
             return
-        if self.phase in ("starting", "joined", "retry", "warning"):
-            what = f"nodes joined {self.joined}/{self.nodes}"
-        else:
-            what = {"end": "ending", "command": "the command runs"}.get(self.phase or "", "")
-        line = f"... {what}, {time.monotonic() - self.began:.0f} s" if what else ""
+        what = PHASES[self.phase] or f"nodes joined {self.joined}/{self.nodes}"
+        line = f"... {what}, {time.monotonic() - self.began:.0f} s"
         if line != self.drawn:
             self._erase()
             sys.stderr.write(line)

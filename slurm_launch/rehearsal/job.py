@@ -25,7 +25,6 @@ class Job:
 
     id: int
     name: str
-    script: str
     arguments: list[str]
     directory: str  # in which it runs
     output: str
@@ -109,6 +108,15 @@ class Folder:
     def tasks(self) -> list[int]:
         """The process ids of all tasks of all steps, some of them ended."""
         return [int(path.name) for path in self.path.glob("steps/*/*")]
+
+
+def lives(pid: int) -> bool:
+    """Whether there is such a process; one that has died, but that nobody waits for, is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
 def node_address(index: int) -> str:

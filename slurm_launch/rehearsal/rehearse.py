@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurm_launch import follow, launch
-from slurm_launch.errors import LaunchError, UsageError
+from slurm_launch.errors import LaunchError, NoCommandCode, UsageError
 from slurm_launch.launch import PathText, Tell, warn
 from slurm_launch.rehearsal import faults, slurmd
 from slurm_launch.rehearsal.faults import Fault
-from slurm_launch.rehearsal.job import COMPLETED, Folder, node_address
-from slurm_launch.runs import Run
+from slurm_launch.rehearsal.job import Folder, Job, lives, node_address
+from slurm_launch.runs import TAIL, Run
+from slurm_launch.slurm import JobState
 from slurm_launch.spec import LaunchSpec
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 PROGRAMS = ("sbatch", "srun", "scontrol", "squeue")
 OWN_DIRECTORIES = (2, 56)  # the Ray from which on each node has its own; 2.53 has not, those between were not tried
 POLL = 0.1  # seconds between two looks at the log
+MOST = 1 << 20  # bytes of the log that are shown at once
 
 
 class DaemonDied(LaunchError):
@@ -44,13 +46,14 @@ class Rehearsal:
 
     run: Run
     code: int  # the command's own
+    log: str  # of an array, that of the task that was rehearsed
 
 
 class Audience:
     """Who sees the log. Here nobody does; the command line has one that prints."""
 
-    def text(self, text: str) -> None:
-        """More of the log."""
+    def text(self, data: bytes) -> None:
+        """More of the log, which may end within a character."""
 
     def tick(self) -> None:
         """A moment in which there may be nothing new."""
@@ -76,20 +79,44 @@ def rehearse(
     wanted = _parse_fault(fault, spec.nodes)
     _check_machine(spec, env, tell)
     with stage() as (folder, lifeline):
-        folder.write("setup.json", {"temp_dir": spec.temp_dir.replace("%u", env.get("USER", ""))})
-        faults.write(folder, wanted)
-        env["PATH"] = f"{stand_ins(folder)}{os.pathsep}{env.get('PATH', os.defpath)}"
+        with _disk():
+            folder.write("setup.json", {"temp_dir": spec.temp_dir.replace("%u", env.get("USER", ""))})
+            faults.write(folder, wanted)
+            programs = stand_ins(folder)
+        env["PATH"] = f"{programs}{os.pathsep}{env.get('PATH', os.defpath)}"
+        _check_found(programs, env["PATH"])
         for note in _notes(spec, wanted):
             tell(note)
         run = launch.submit(spec, env=env, cwd=cwd, when=when, embedded=embedded, tell=tell)
+        job = folder.job()
+        assert job is not None
+        log = _Log(folder, job)
         try:
-            _show(folder, audience or Audience())
+            log.show(audience or Audience())
         except BaseException as error:
-            _end(folder, lifeline, audience or Audience(), tell, error)
+            _end(log, lifeline, audience or Audience(), tell, error)
             raise
-        if wanted is not None and wanted.kind.endswith("-dies") and folder.state().state == COMPLETED:
-            tell(f"the command ended before the fault ({fault}) could be played")
-        return Rehearsal(run, follow.wait(run, env=env, tell=tell))
+        unplayed = faults.read(folder)
+        if unplayed is not None and unplayed.kind.endswith("-dies"):
+            tell(f"the job ended before the fault ({fault}) could be played")
+        return _judge(log, run, tell)
+
+
+def _judge(log: _Log, run: Run, tell: Tell) -> Rehearsal:
+    """What the end of the job tells."""
+    folder, job = log.folder, log.job
+    end = folder.state()
+    number = str(job.id) if job.array_task is None else f"{job.id}_{job.array_task}"
+    reason = None if end.reason == "None" else end.reason
+    state = JobState(number, end.state, end.code, end.signal, reason)
+    try:
+        return Rehearsal(run, follow.command_code(run, state), follow.log_of(run, state))
+    except NoCommandCode:
+        # After `starting` the script calls srun.
+        tried = re.search(rb"\[slurm-launch\] \S+ starting .* phase=bring-up", log.tail(), re.DOTALL)
+        if tried and not (folder.path / "steps").exists():
+            tell("the job's environment replaced PATH, so the script did not find the rehearsal's srun")
+        raise
 
 
 def _parse_fault(text: str | None, nodes: int) -> Fault | None:
@@ -105,14 +132,26 @@ def _parse_fault(text: str | None, nodes: int) -> Fault | None:
 def _check_machine(spec: LaunchSpec, env: dict[str, str], tell: Tell) -> None:
     if not sys.platform.startswith("linux"):
         raise UsageError("a rehearsal needs Linux", hint="use a login node, a container or a virtual machine")
+    if "PATH" in spec.env:
+        raise UsageError(
+            "a rehearsal with its own PATH would not find the stand-ins for Slurm's programs",
+            at="--env PATH",
+            hint="add to the one that is there: --load-env 'export PATH=/dir:$PATH'",
+        )
+    if spec.modules or spec.conda_env or spec.venv or spec.load_env:
+        return  # whether Ray is there, the script itself tells
+    _find_ray(env, tell)
     if spec.nodes > 1 and (version := _ray_version(env)) and version < OWN_DIRECTORIES:
         tell(
             f"Ray {version[0]}.{version[1]} has one directory for all nodes of a machine, and they may not start"
             f" together: rehearse with one node, or with Ray {OWN_DIRECTORIES[0]}.{OWN_DIRECTORIES[1]}"
         )
-    loads = spec.modules or spec.conda_env or spec.venv or spec.load_env or "PATH" in spec.env
-    if loads or shutil.which("ray", path=env.get("PATH", os.defpath)):
-        return  # or else the script itself tells
+
+
+def _find_ray(env: dict[str, str], tell: Tell) -> None:
+    """The `ray` in PATH; if there is none, that of our own environment."""
+    if shutil.which("ray", path=env.get("PATH", os.defpath)):
+        return
     beside = os.path.dirname(sys.executable)
     if not shutil.which("ray", path=beside):
         raise UsageError(
@@ -155,82 +194,136 @@ def _node_name(spec: LaunchSpec, index: int) -> str:
 @contextmanager
 def stage() -> Iterator[tuple[Folder, int]]:
     """The rehearsal's folder with its lifeline, which ends the job when this process does."""
-    folder = Folder(Path(tempfile.mkdtemp(prefix="slurm-launch-rehearsal-")))
+    with _disk():
+        folder = Folder(Path(tempfile.mkdtemp(prefix="slurm-launch-rehearsal-")))
     lifeline = -1
     try:
-        os.mkfifo(folder.lifeline, 0o600)
-        lifeline = os.open(folder.lifeline, os.O_RDWR | os.O_CLOEXEC)
+        with _disk():
+            os.mkfifo(folder.lifeline, 0o600)
+            lifeline = os.open(folder.lifeline, os.O_RDWR | os.O_CLOEXEC)
         yield folder, lifeline
     finally:
         if lifeline >= 0:
             os.close(lifeline)
+        started = folder.read("slurmd.json")
+        while started is not None and lives(started["pid"]):
+            time.sleep(POLL / 2)  # Ctrl-C is harmless here: it ends the job by itself, and removes the folder
         shutil.rmtree(folder.path, ignore_errors=True)
+
+
+@contextmanager
+def _disk() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        hint = "set TMPDIR to another directory"
+        raise UsageError(f"the rehearsal's own files cannot be written: {error}", hint=hint) from None
 
 
 def stand_ins(folder: Folder) -> Path:
     """A directory with the stand-ins; they know their folder and their Python, whatever the job's environment is."""
     programs = folder.path / "bin"
     programs.mkdir()
-    package = Path(__file__).parents[2]
+    package = str(Path(__file__).parents[2])
+    paths = [path for path in sys.path if os.path.isabs(path)]  # -I leaves out some of them
     for program in PROGRAMS:
         code = (
-            f"import sys; sys.path.insert(0, {str(package)!r}); "
+            f"import sys; sys.path.insert(0, {package!r}); "
+            f"sys.path += [path for path in {paths!r} if path not in sys.path]; "
             f"from slurm_launch.rehearsal.stand_in import main; main({program!r}, {str(folder.path)!r})"
         )
         path = programs / program
-        path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I -c {shlex.quote(code)} "$@"\n')
+        # bash, since others drop its exported functions; -p, lest it reads BASH_ENV.
+        path.write_text(f'#!/bin/bash -p\nexec {shlex.quote(sys.executable)} -I -c {shlex.quote(code)} "$@"\n')
         path.chmod(0o700)
     return programs
 
 
-def _show(folder: Folder, audience: Audience) -> None:
-    """Show the log as it grows, until the job has ended."""
-    job = folder.job()
-    assert job is not None
-    position = 0
-    while True:
-        state = folder.state()  # first this, then the log: so nothing of the log is missed
-        with suppress(FileNotFoundError), open(job.output, encoding="utf-8", errors="replace", newline="") as log:
-            log.seek(position)
-            text = log.read()
-            position = log.tell()
-            if text:
-                audience.text(text)
-        audience.tick()
-        if state.over:
-            return
-        _check_daemon(folder)
-        time.sleep(POLL)
+def _check_found(programs: Path, path: str) -> None:
+    """A real sbatch must never get the script."""
+    if shutil.which("sbatch", path=path) != str(programs / "sbatch"):
+        raise UsageError(
+            f"programs in {programs} cannot be run (noexec, or a colon in its name)",
+            hint="set TMPDIR to another directory",
+        )
 
 
-def _check_daemon(folder: Folder) -> None:
-    started = folder.read("slurmd.json")
-    if started is not None and not os.path.exists(f"/proc/{started['pid']}") and not folder.state().over:
-        said = (folder.path / "slurmd.err").read_text(errors="replace").strip()
-        raise DaemonDied(f"the rehearsal's daemon has died: {said or 'it was killed'}")
+class _Log:
+    """The log of the job, shown as it grows; who is interrupted goes on where he was."""
+
+    def __init__(self, folder: Folder, job: Job) -> None:
+        self.folder, self.job = folder, job
+        self.position = 0
+
+    def show(self, audience: Audience) -> None:
+        """Until the job has ended."""
+        while True:
+            state = self.folder.state()  # first this, then the log: so nothing of the log is missed
+            if data := self._read(self.position, MOST):
+                self.position += len(data)
+                audience.text(data)
+            audience.tick()
+            if state.over and not data:
+                return
+            if not state.over:
+                self._check_daemon()
+            if not data:
+                time.sleep(POLL)
+
+    def tail(self) -> bytes:
+        return self._read(max(0, self.position - TAIL), TAIL)
+
+    def _read(self, position: int, most: int) -> bytes:
+        try:
+            with open(self.job.output, "rb") as log:
+                log.seek(position)
+                return log.read(most)
+        except OSError:  # not there yet, or never
+            return b""
+
+    def _check_daemon(self) -> None:
+        started = self.folder.read("slurmd.json")
+        if (started is None or not lives(started["pid"])) and not self.folder.state().over:
+            said = ""
+            with suppress(OSError):
+                said = (self.folder.path / "slurmd.err").read_text(errors="replace").strip()
+            raise DaemonDied(f"the rehearsal's daemon has died: {said or 'it was killed'}")
 
 
-def _end(folder: Folder, lifeline: int, audience: Audience, tell: Tell, error: BaseException) -> None:
+def _end(log: _Log, lifeline: int, audience: Audience, tell: Tell, error: BaseException) -> None:
     """End a job that has not ended: as scancel does it, and at a second Ctrl-C at once."""
-    if isinstance(error, KeyboardInterrupt):
-        tell("ending the job; Ctrl-C again to kill it")
-    elif not isinstance(error, DaemonDied):
+    if not isinstance(error, (KeyboardInterrupt, SystemExit, DaemonDied)):
         audience = Audience()  # who knows whether it can still listen
     order = b"c"
+    try:
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            tell("ending the job; Ctrl-C again to kill it")
+    except KeyboardInterrupt:
+        order = b"k"
+    except Exception:
+        audience = Audience()
     while True:
         try:
             os.write(lifeline, order)
-            _show(folder, audience)
+            log.show(audience)
             return
         except KeyboardInterrupt:
             order = b"k"
         except DaemonDied:
             break
-    job = folder.job()
-    assert job is not None
+        except Exception:
+            if type(audience) is Audience:
+                raise  # not the audience's: stage() does what can be done
+            audience = Audience()
     deadline = time.monotonic() + slurmd.KILL_WAIT  # its death was a signal to the script
-    while left := slurmd.marked(job.id):
-        if time.monotonic() > deadline:
-            slurmd.kill(signal.SIGKILL, left)
-        time.sleep(POLL)
-    slurmd.remove_left(folder, job)
+    while True:
+        try:
+            left = slurmd.marked(log.job.id)
+            if not left:
+                break
+            if time.monotonic() > deadline:
+                slurmd.kill(signal.SIGKILL, left)
+            time.sleep(POLL)
+        except KeyboardInterrupt:
+            deadline = 0
+    slurmd.remove_left(log.folder, log.job)

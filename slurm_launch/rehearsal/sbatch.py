@@ -7,6 +7,7 @@ import random
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from slurm_launch.rehearsal import sbatch_line, slurmd
@@ -29,6 +30,7 @@ SHORT = {
     "N": "nodes", "o": "output", "p": "partition", "Q": "quiet", "q": "qos", "s": "oversubscribe", "t": "time",
     "v": "verbose", "W": "wait", "w": "nodelist", "x": "exclude",
 }  # fmt: skip
+MOST_NODES = 1000
 KNOWN = Known("sbatch", f"{_PLAYED} {_WITHOUT_EFFECT}".split(), _PLAIN.split(), SHORT)
 
 
@@ -51,32 +53,45 @@ def main(folder: Folder, argv: list[str]) -> int:
     job = _job(options, script, words[1:])
     folder.spooled.write_text(text, encoding="utf-8", errors="surrogateescape")  # later edits change nothing
     folder.set_job(job)
+    _leave_to_slurmd(folder)
     print(
         f"{job.id};{CLUSTER}" if "parsable" in options else f"Submitted batch job {job.id} on cluster {CLUSTER}",
         flush=True,
     )
-    _leave_to_slurmd(folder)
     return 0
 
 
 def _leave_to_slurmd(folder: Folder) -> None:
-    """Go on as the daemon in a process that nobody waits for."""
+    """Go on as the daemon in a process that nobody waits for; here, return when it is at work."""
+    heard, ready = os.pipe()
     if os.fork():
+        os.close(ready)
+        if not os.read(heard, 1):
+            with suppress(OSError):
+                print((folder.path / "slurmd.err").read_text(errors="replace"), end="", file=sys.stderr)
+            KNOWN.fail("the rehearsal's daemon did not start")
         return
-    os.setsid()
-    if os.fork():
-        os._exit(0)
+    code = 1
+    try:
+        os.setsid()
+        if not os.fork():
+            _be_slurmd(folder, ready)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _be_slurmd(folder: Folder, ready: int) -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     errors = os.open(folder.path / "slurmd.err", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for old, new in enumerate((nothing, nothing, errors)):
         os.dup2(new, old)
-    code = 1
     try:
-        slurmd.run(folder)
-        code = 0
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
+        slurmd.run(folder, ready)
+    except Exception as error:  # rehearse.py shows it
+        what = error if isinstance(error, OSError) else repr(error)
+        print(what, file=sys.stderr, flush=True)
+        raise
 
 
 def _directives(text: str) -> dict[str, str]:
@@ -99,6 +114,8 @@ def _directives(text: str) -> dict[str, str]:
 
 def _job(options: Mapping[str, str], script: Path, arguments: list[str]) -> Job:
     count = KNOWN.number(options, "nodes", 1)
+    if count > MOST_NODES:
+        KNOWN.fail(f"a rehearsal has at most {MOST_NODES} nodes")
     nodelist = options.get("nodelist")
     if nodelist is None:
         nodes = [f"node{index}" for index in range(count)]
@@ -109,8 +126,8 @@ def _job(options: Mapping[str, str], script: Path, arguments: list[str]) -> Job:
         nodes = hosts(nodelist)
         if len(nodes) != count and "nodes" in options:
             KNOWN.fail(f"--nodelist names {len(nodes)} nodes, --nodes asks for {count}")
-    if len(nodes) > 1000:
-        KNOWN.fail("a rehearsal has at most 1000 nodes")
+        if len(nodes) > MOST_NODES:
+            KNOWN.fail(f"a rehearsal has at most {MOST_NODES} nodes")
     if KNOWN.number(options, "ntasks-per-node", 1) != 1:
         KNOWN.fail("the rehearsal plays one task on each node: --ntasks-per-node must be 1")
     cpus = KNOWN.number(options, "cpus-per-task", 1)
@@ -126,7 +143,6 @@ def _job(options: Mapping[str, str], script: Path, arguments: list[str]) -> Job:
     return Job(
         id=number,
         name=name,
-        script=str(script),
         arguments=arguments,
         directory=directory,
         output=_output(options.get("output"), directory, number, task, name, nodes[0]),

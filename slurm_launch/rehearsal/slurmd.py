@@ -34,14 +34,40 @@ LEFT_WAIT = 3.0  # the same for what the script has left behind when it ended by
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
-def run(folder: Folder) -> None:
-    job = folder.job()
-    assert job is not None
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)  # whatever loses its parent becomes ours, so nothing gets lost
-    watch = _Watch(folder, job)
-    watch.run()
-    if watch.orphaned:
-        shutil.rmtree(folder.path, ignore_errors=True)
+def run(folder: Folder, ready: int) -> None:
+    """Run the job, then wait for the rehearsal's end: it still looks into the folder, which is removed here.
+
+    A byte is written to `ready` when the rehearsal can find us.
+    """
+    try:
+        folder.write("slurmd.json", {"pid": os.getpid()})
+        with suppress(OSError):
+            os.write(ready, b"1")
+        os.close(ready)
+        job = folder.job()
+        assert job is not None
+        _prctl(PR_SET_CHILD_SUBREAPER, 1)  # whatever loses its parent becomes ours, so nothing gets lost
+        watch = _Watch(folder, job)
+        if watch.heard() is None:
+            watch.run()
+        else:  # Ctrl-C while sbatch was at work
+            folder.set_state(State(CANCELLED, over=True))
+        os.set_blocking(watch.lifeline, True)
+        while os.read(watch.lifeline, 16):
+            pass
+    finally:
+        if _alone(folder):
+            shutil.rmtree(folder.path, ignore_errors=True)
+
+
+def _alone(folder: Folder) -> bool:
+    """Whether the rehearsal is gone; it may have taken the lifeline with it."""
+    try:
+        return not os.read(os.open(folder.lifeline, os.O_RDONLY | os.O_NONBLOCK), 16)
+    except BlockingIOError:
+        return False
+    except FileNotFoundError:
+        return True
 
 
 class _Watch:
@@ -49,7 +75,6 @@ class _Watch:
         self.folder, self.job = folder, job
         self.fault = faults.read(folder)
         self.lifeline = os.open(folder.lifeline, os.O_RDONLY | os.O_NONBLOCK)
-        self.orphaned = False  # nobody is there any more who would remove the folder
         self.began = time.monotonic()
         self.end: State | None = None  # set when the job is ended from outside
         self.kill_at = float("inf")
@@ -57,16 +82,15 @@ class _Watch:
         self.read_to = 0  # how much of the log was there before
 
     def run(self) -> None:
-        self.folder.write("slurmd.json", {"pid": os.getpid()})
         batch = self._start()
         self.folder.set_state(State(RUNNING))
         status = None
         while status is None:
             time.sleep(0.05)
-            status = _reap().get(batch)
             self._look_at_lifeline(batch)
             self._look_at_clock(batch)
             self._play_fault()
+            status = _reap().get(batch)  # last: until here its number is still its own
         _end_all(LEFT_WAIT)
         remove_left(self.folder, self.job)
         code, number = (os.waitstatus_to_exitcode(status), 0)
@@ -98,13 +122,17 @@ class _Watch:
         os.close(log)
         return self.batch.pid
 
-    def _look_at_lifeline(self, batch: int) -> None:
-        """`c`: Ctrl-C, as scancel. `k`: at once. The end: the rehearsal itself is gone."""
+    def heard(self) -> bytes | None:
+        """From the lifeline. `c`: Ctrl-C, as scancel. `k`: at once. The end: the rehearsal itself is gone."""
         try:
-            said = os.read(self.lifeline, 16)
+            return os.read(self.lifeline, 16)
         except BlockingIOError:
+            return None
+
+    def _look_at_lifeline(self, batch: int) -> None:
+        said = self.heard()
+        if said is None:
             return
-        self.orphaned = self.orphaned or not said
         if b"k" in said:
             self.kill_at = 0
         if self.end is None:
@@ -122,18 +150,21 @@ class _Watch:
         self.end = state
         self.folder.set_state(state)
         self.kill_at = min(self.kill_at, time.monotonic() + KILL_WAIT)
-        kill(signal.SIGTERM, [batch, *descendants(self.folder.tasks())])
+        ours = set(descendants())  # the number of a task that has ended may be another's by now
+        kill(signal.SIGTERM, [batch, *descendants(ours.intersection(self.folder.tasks()))])
 
     def _play_fault(self) -> None:
         if self.fault is None or not self.fault.kind.endswith("-dies"):
             return
         if self.command_seen == float("inf"):
-            with open(self.job.output, "rb") as log:
+            with suppress(OSError), open(self.job.output, "rb") as log:
                 log.seek(self.read_to)
                 if re.search(rb"^\[slurm-launch\] \S+ command ", log.read(), re.MULTILINE):
                     self.command_seen = time.monotonic()
         elif time.monotonic() > self.command_seen + faults.DIES_AFTER:
-            kill(signal.SIGKILL, _ray_of(self.job, self.fault))
+            if found := _ray_of(self.job, self.fault):
+                kill(signal.SIGKILL, found)
+                faults.write(self.folder, None)  # it is played
             self.fault = None
 
 
@@ -198,9 +229,13 @@ def _reap() -> dict[int, int]:
 
 def remove_left(folder: Folder, job: Job) -> None:
     """What a script that was killed had no time to remove; its name has the id that only this job has."""
-    base = Path(folder.read("setup.json")["temp_dir"].replace("%j", str(job.id)))
+    temp_dir = (folder.read("setup.json") or {}).get("temp_dir", "/tmp")
+    base = Path(temp_dir.replace("%j", str(job.id)))
     for path in base.glob(f"r{job.id}-*"):
         shutil.rmtree(path, ignore_errors=True)
+    if "%j" in temp_dir:
+        with suppress(OSError):  # not made, or not empty
+            base.rmdir()
 
 
 def kill(number: int, pids: Iterable[int]) -> None:

@@ -83,7 +83,7 @@ class _Step:
         self.name = f"StepId={job.id}.{number}"
         self.tasks: dict[int, subprocess.Popen[bytes]] = {}
         self.codes: dict[int, int] = {}
-        self.signalled = False
+        self.signalled = 0  # the last signal that we got
 
     def run(self, command: list[str]) -> int:
         for number in (*FORWARDED, signal.SIGTERM):
@@ -100,9 +100,12 @@ class _Step:
                 return 1
             if fault == faults.Fault("slow-node", index):
                 self._pause(faults.SLOW_BY)
+                if self.signalled:  # while the node was not there yet: no more of its tasks begin
+                    del self.nodes[place:]
+                    break
             self._start(place, node, command)
         self._serve()
-        return max(self.codes.values(), default=0)
+        return max(self.codes.values(), default=128 + self.signalled)
 
     def _environment(self, place: int, node: str) -> dict[str, str]:
         on_nodes = list(dict.fromkeys(self.nodes))
@@ -232,7 +235,7 @@ class _Step:
                     os.killpg(task.pid, number)
 
     def _forward(self, number: int, _: object) -> None:
-        self.signalled = True
+        self.signalled = number
         self._send(signal.SIGKILL if number == signal.SIGTERM else number)  # to end srun is to kill the step
 
     def _pause(self, seconds: float) -> None:

@@ -1,7 +1,8 @@
-"""What every stand-in does: find its own part, and keep quiet when nobody reads it any more."""
+"""What every stand-in does: find its own part, and tell what went wrong in one line."""
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -10,18 +11,22 @@ from slurm_launch.rehearsal.job import Folder
 
 
 def main(program: str, folder: str) -> NoReturn:
-    where = Folder(Path(folder))
-    argv = sys.argv[1:]
+    try:
+        sys.exit(_play(program, Folder(Path(folder)), sys.argv[1:]))
+    except OSError as error:  # a full disk above all
+        sys.exit(f"{program}: error: {error}")
+
+
+def _play(program: str, where: Folder, argv: list[str]) -> int:
     if program == "srun":  # imported one by one: each of them starts often, and should start quickly
         from slurm_launch.rehearsal import srun
 
-        code = srun.main(where, argv)
-    elif program == "sbatch":
+        return srun.main(where, argv)
+    if program == "sbatch":
         from slurm_launch.rehearsal import sbatch
 
-        code = sbatch.main(where, argv)
-    else:
-        from slurm_launch.rehearsal import queries
+        return sbatch.main(where, argv)
+    from slurm_launch.rehearsal import queries
 
-        code = {"scontrol": queries.scontrol, "squeue": queries.squeue}[program](where, argv)
-    sys.exit(code)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # quiet when nobody reads it any more: scontrol ... | head
+    return {"scontrol": queries.scontrol, "squeue": queries.squeue}[program](where, argv)

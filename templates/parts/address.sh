@@ -1,10 +1,9 @@
-# Of the addresses that are not loopback, link-local or a container's we take the one that the node's name stands for, else
-# the one from which another node is reached; never just the first of some list.
+# Not loopback, link-local or a container's; the one that the node's name means, else that which reaches another node, else any.
 find_address() { # sets head_ip
   local family mine='' address
   for family in ${ip_family:-4 6}; do
     [[ $mine ]] || mine=$(ip -o "-$family" addr show up ${interface:+dev "$interface"} | awk -v chosen="${interface-}" '
-      !chosen && (!/ scope global/ || $2 ~ /^(docker|br-|virbr|veth|cni|cali|podman|lxc)/) || / (tentative|deprecated)/ { next }
+      / scope link/ || !chosen && (!/ scope global/ || $2 ~ /^(docker|br-|virbr|veth|cni|cali|podman|lxc)/) || / (tentative|deprecated)/ { next }
       { sub(/\/.*/, "", $4); print $4 }' | sort)
   done
   for address in $(addresses_of "$head") $(route_source "$(addresses_of "${nodes[1]:-$head}" | head -n 1)") $mine; do

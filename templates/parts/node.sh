@@ -1,11 +1,10 @@
-# Each node's part of a step. Orders come by its standard input (first the token, in the end `stop.` or `stop and keep the
-# logs.`), news go to its standard output: `up` when Ray runs, and again every five seconds.
+# Each node's part. Orders come by its standard input (the token, then `stop.` or `stop and keep the logs.`), news go out: `up` every 5 s.
 run_node() { # INDEX of the step's first node
   local node=${SLURMD_NODENAME:-$(hostname)} dir=$dir.$(($1 + SLURM_NODEID)) gpus=${SLURM_GPUS_ON_NODE:-${unmanaged_gpus:-0}}
   local log=$dir/ray-start.log order='' more='' ended='' keep='' also='' shadow='' token pid pids reason python version memory store ip
-  umask 077 && trap 'ended=1' TERM && trap : PIPE && ulimit -n "$(ulimit -Hn)" # Slurm ends the step; nobody listens any more
+  trap 'ended=1' TERM && trap : PIPE USR1 USR2 && ulimit -n "$(ulimit -Hn)" # TERM: Slurm ends the step. PIPE: nobody listens any more
   # The directory is made by us, now: what somebody else put in its place, a link above all, is not used.
-  if ! read -r token || ! reason=$({ mkdir -p "${dir%/*}" && mkdir "$dir" && echo "$token" >"$dir/token"; } 2>&1); then
+  if ! read -r token || ! reason=$({ mkdir -p "${dir%/*}" && mkdir -m 700 "$dir" && (umask 077 && echo "$token" >"$dir/token"); } 2>&1); then
     [[ -L $dir || ! -O $dir ]] || rm -rf "$dir"
     echo "failed $node cannot use $dir: ${reason##*: }" && return 76
   fi
@@ -31,14 +30,14 @@ run_node() { # INDEX of the step's first node
     set -- "$@" --address="$address" ${ip:+--node-ip-address="$ip"} "${ray_worker_args[@]}"
     until [[ $order$ended ]] || (: >"/dev/tcp/$head_ip/$port") 2>/dev/null; do read -r -t 0.1 order; done
     [[ ! $order$ended ]] || { rm -rf "$dir" && return; } # it is over before it began
-    ! mkdir "${dir%.*}.0" 2>/dev/null || shadow=${dir%.*}.0 # an old Ray has a worker's files under the head's path
+    ! mkdir -m 700 "${dir%.*}.0" 2>/dev/null || shadow=${dir%.*}.0 # an old Ray has a worker's files under the head's path
   fi
   # A session of its own, and a mark that is inherited: so we find our own processes in the end, and nobody else's.
   SLAUNCH_NODE_DIR=$dir setsid ray start "$@" "${ray_args[@]}" </dev/null &>"$log" & pid=$! SECONDS=5
   while order+=$more && [[ $order != *. && ! $ended ]] && kill -0 "$pid" 2>/dev/null; do # the time may end within a line
     read -r -t 0.2 more || (($? > 128)) || more=. # nobody is at the other end any more
-    ((SECONDS < 5)) || ! grep -q 'Ray runtime started' "$log" || { SECONDS=0 && echo "up $node"; }
-    ! grep -ohsm 1 'Address already in use' "$dir"/t/session_2*/logs/gcs_server.err >>"$log" || break # Ray would wait 40 s
+    ((SECONDS < 5)) || if grep -q 'Ray runtime started' "$log"; then SECONDS=0 && echo "up $node"; elif
+      grep -ohsm 1 'Address already in use' "$dir"/t/session_2*/logs/gcs_server.err >>"$log"; then break; fi # Ray would wait 40 s
   done
   if [[ $order != *. && ! $ended ]]; then
     { grep -iE 'err|exit code|exception|fail|found|space|in use' "$log" || cat "$log"; } | tail -n 5 | cut -c1-300 | sed "s/^/said $node /"

@@ -1,5 +1,4 @@
-# Below the range from which the kernel hands out ports, so that no passing connection sits on one; by the job's id, so that
-# jobs do not clash; and not where somebody listens (state 0A in these tables).
+# Below the kernel's own range, if there is room; by the job's id, so that jobs do not clash; not where somebody listens (0A).
 pick_port() { # sets port, the first of three for the head (GCS, Ray Client, dashboard)
   local low && read -r low _ </proc/sys/net/ipv4/ip_local_port_range && ((low > 16384)) || low=32768
   port=$((low - 10000 + (SLURM_JOB_ID + 997 * attempt++) % 2500 * 4))

@@ -1,11 +1,12 @@
-say() { printf '[slurm-launch] %(%FT%T%z)T %s\n' -1 "$*"; } # a line in the log, for people and for `slurm-launch watch`
+say() { printf '[slurm-launch] %(%FT%T%z)T %s\n' -1 "$*"; } # a line in the log, for people and for `slurm-launch --wait`
 end() { # CODE OUTCOME [CAUSE HINT [NODE]]: the only way out. Stops what we started, and tells how it went.
   trap - EXIT && trap '' TERM # nothing interrupts the clean-up
-  [[ ! ${dir-} ]] || stop_cluster "$2"
+  [[ ! ${job_dir-} ]] || stop_cluster "$2"
   say end outcome="$2" code="$1" phase="$phase${5:+ node=$5}${ready_at:+ bring-up=${ready_at}s}${command_took:+ command=${command_took}s}" \
     total="${SECONDS}s${3:+ cause=\"${3//\"/\'}\" hint=\"$4\"}"
   exit "$1"
 }
 environment_failed() { end 73 environment-failed "failed: $1" 'mend the environment options, or this script' "${SLURMD_NODENAME-}"; }
 trap 'end 77 script-failed "the script itself ended" "an exit in the environment code? else look at the lines above"' EXIT
-trap 'ended_by=SIGTERM' TERM && phase=environment SECONDS=0
+trap '[[ ! ${command_pid-} ]] || kill -USR1 -- "-$command_pid"' USR1 && trap '[[ ! ${command_pid-} ]] || kill -USR2 -- "-$command_pid"' USR2 # --signal
+unset ended_by command_pid job_dir && trap 'ended_by=SIGTERM' TERM && phase=environment SECONDS=0

@@ -3,7 +3,7 @@ tick() { # waits a moment for news; then $joined are the nodes whose Ray runs, l
   ((SECONDS - ${ticked:-0} < 9)) || for node in $joined; do heard[$node]=$SECONDS; done # the job was suspended for a while
   for node in "${nodes[@]}"; do kill -0 "${step_pids[${step_of[$node]}]}" 2>/dev/null || ended+=("$node"); done
   while IFS= read -r -t $timeout -u "$events" line || { partial=${partial-}$line && false; }; do # the time may end within a line
-    read -r kind node rest <<<"${partial-}$line" && timeout=0.01 partial='' && heard[${node:-?}]=$SECONDS # what else has come?
+    line=${partial-}$line partial='' kind=${line%% *} rest=${line#* } node=${rest%% *} rest=${rest#* } timeout=0.01 heard[${node:-?}]=$SECONDS
     case $kind in
       ray) [[ $auth == off || $(printf '%s\n' 2.52 "$node" | sort -V | head -n 1) == 2.52 ]] ||
         say warning "Ray $node knows no tokens (2.52 does): anybody in the network can use this cluster" ;;
@@ -16,7 +16,7 @@ tick() { # waits a moment for news; then $joined are the nodes whose Ray runs, l
   for node in $joined; do ((SECONDS - ${heard[$node]} < 30)) || lose "$node" 'nothing was heard of it for 30 s'; done
   ticked=$SECONDS && [[ ! ${ended_by-} ]] || asked_to_end
 }
-lose() { [[ ${why[$1]-} ]] || { why[$1]=$2 && lost+=("$1"); }; }
+lose() { [[ ${why[$1]-} ]] || { [[ $joined == *" $1 "* ]] || never+=" $1 "; why[$1]=$2 joined=${joined/ $1 /} lost+=("$1"); }; } # NODE WHY
 asked_to_end() { # by Slurm, which knows the reason, or by somebody else
   case $(timeout 2 squeue -h -t all -j "$SLURM_JOB_ID" -o %r) in
     TimeLimit) end 74 time-limit 'the time limit was reached' 'ask for more with --time' ;;
@@ -37,7 +37,7 @@ give_up() { # CODE OUTCOME CAUSE NODE: ends the job, with the likely remedy
 }
 node_lost() { # NODE: ends the job, unless it can go on without this one
   case $phase/$1 in
-    command/*) [[ $1 != "$head" && (${on_node_loss-} == continue || $joined != *" $1 "*) ]] || # with --min-nodes: never joined
+    command/*) [[ $1 != "$head" && (${on_node_loss-} == continue || ${never-} == *" $1 "*) ]] || # with --min-nodes
       give_up 72 node-lost "$1 was lost while the command ran: ${why[$1]}" "$1" ;;
     bring-up/"$head")
       [[ ${words[$1]-} == *@('Failed to start GCS'|'already in use')* && $attempt -lt 9 ]] || give_up 70 head-failed "the head on $1 failed: ${why[$1]}" "$1"
@@ -51,7 +51,7 @@ start_cluster
 deadline=$((SECONDS + start_timeout)) enough=${min_nodes:-$count}
 until [[ $phase == command ]] && ! kill -0 "$command_pid" 2>/dev/null; do
   tick
-  for node in "${lost[@]}"; do node_lost "$node"; done
+  for node in "${lost[@]}"; do [[ ! ${why[$node]-} ]] || node_lost "$node"; done # none, after a retry
   [[ $phase == bring-up ]] || continue
   if (($(wc -w <<<"$joined") >= enough)); then
     ready_at=$SECONDS phase='command'
@@ -65,5 +65,4 @@ until [[ $phase == command ]] && ! kill -0 "$command_pid" 2>/dev/null; do
     give_up 71 nodes-missing "missing after $start_timeout s: $missing($(wc -w <<<"$joined") of $count nodes joined)" "${missing%% *}"
   fi
 done
-command_took=$((SECONDS - ready_at)) && wait "$command_pid" 2>/dev/null && end 0 ok
-end $? command-failed
+command_took=$((SECONDS - ready_at)) && wait "$command_pid" 2>/dev/null && end 0 ok; end $? command-failed

@@ -14,23 +14,23 @@ start_cluster() {
   declare -gA step_of=() heard=() words=() why=()
   random=$(od -An -N40 -tx1 /dev/urandom | tr -d ' \n') token=${random:16}
   dir=${temp_base//%u/$USER} dir=${dir//%j/$SLURM_JOB_ID}/r$SLURM_JOB_ID-${random:0:6} job_dir=$dir.job # names that nobody can foresee
-  if ((${#dir} + ${#count} > 40)) || ! mkdir -p "${dir%/*}" || ! mkdir -m 700 "$job_dir" || ! mkfifo "$job_dir/from-nodes"; then
+  if ((${#dir} + ${#count} > 40)) || ! mkdir -p "${dir%/*}" || ! mkdir -m 700 "$job_dir" || ! mkfifo "$job_dir/from-nodes" "$job_dir/silence"; then
     end 76 temp-dir "cannot use $dir on $head" 'choose another --temp-dir: node-local, writable, short' "$head"
   fi
-  exec {events}<>"$job_dir/from-nodes" && pick_port
+  exec {events}<>"$job_dir/from-nodes" {silence}<>"$job_dir/silence" && pick_port
   address=$head_ip:$port && [[ $head_ip != *:* ]] || address=[$head_ip]:$port # IPv6
-  node_code=$(declare -p dir job_dir run head head_ip address ray_args ray_head_args ray_worker_args "${!port@}" ${interface+interface} \
+  node_code=$(declare -p dir job_dir run head head_ip address ray_args ray_head_args ray_worker_args port ${port_first+port_first port_last} ${interface+interface} \
     ${object_store+object_store} ${unmanaged_gpus+unmanaged_gpus} batch_pid && declare -f run_node end_processes route_source port_flags free_block)$'\nrun_node "$1"'
   say starting nodes="$count" head="$head" address="$address" auth="$auth" job="$SLURM_JOB_ID"
   start_step "$head" && if ((count > 1)); then start_workers; fi
 }
 stop_cluster() { # OUTCOME: the command gets SIGTERM and ten seconds, then SIGKILL; every node is told to end its own Ray
   local order='stop and keep the logs.' fd
-  [[ ! ${command_pid-} ]] || { kill -- "-$command_pid" && ! gone "-$command_pid" && kill -KILL -- "-$command_pid"; } 2>/dev/null
+  [[ ! ${command_pid-} ]] || { kill -- "-$command_pid" && ! gone 10 "-$command_pid" && kill -KILL -- "-$command_pid"; } 2>/dev/null
   [[ $1 != @(ok|retry) || ${keep_ray_logs-} ]] || order=stop.
   trap : PIPE && for fd in "${step_fds[@]}"; do { echo "$order" >&"$fd"; } 2>/dev/null; done # some may be gone already
-  gone "${step_pids[@]}" # a node that does not answer is left to Slurm, which ends its step when this script is over
+  gone 20 "${step_pids[@]}" # a node that does not answer is left to Slurm, which ends its step when this script is over
   rm -rf "${job_dir:?}"
 }
-gone() { for _ in {1..100}; do kill -0 -- "$@" 2>/dev/null || return 0; pause 0.1; done; false; } # PID...: within ten seconds
-pause() { read -r -t "$1" -u "$events" _ || :; } # SECONDS, at the cost of no process
+gone() { for ((i = $1 * 10; i > 0; i--)); do kill -0 -- "${@:2}" 2>/dev/null || return 0; pause 0.1; done; false; } # SECONDS PID...
+pause() { read -r -t "$1" -u "$silence" _ || :; } # SECONDS, at the cost of no process

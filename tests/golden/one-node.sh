@@ -1,7 +1,6 @@
 #!/bin/bash
 # train: a Ray cluster of 1 node, and a command on it.
-# Made by slurm-launch 0.1.0 at 2026-01-02T03:04:05+00:00. Submit it with `sbatch train_20260102-030405.sh`, here or on another
-# cluster: it needs bash 4.4, Slurm 22.05 and Ray on the nodes, and nothing of slurm-launch. Edit it as you like.
+# Made by slurm-launch 0.1.0 at 2026-01-02T03:04:05+00:00. Plain bash 4.4 for Slurm 22.05 or newer and Ray: edit it, sbatch it anywhere.
 # The job ends with the command's own exit code, or with one of ours: 70 head failed, 71 nodes missing, 72 node lost,
 # 73 environment, 74 time limit, 75 ended from outside, 76 temporary directory, 77 script, 78 no network address.
 # spec: {"own": {"command": "python train.py", "exp-name": "train"}}
@@ -14,8 +13,27 @@
 #SBATCH --ntasks-per-node=1
 #SBATCH --no-requeue
 
+slaunch_run="$PWD"/train_20260102-030405 # taken now: the environment may change the directory
+say() { printf '[slurm-launch] %(%FT%T%z)T %s\n' -1 "$*"; } # a line in the log, for people and for `slurm-launch --wait`
+end() { # CODE OUTCOME [CAUSE HINT [NODE]]: the only way out. Stops what we started, and tells how it went.
+  trap - EXIT && trap '' TERM # nothing interrupts the clean-up
+  [[ ! ${job_dir-} ]] || stop_cluster "$2"
+  say end outcome="$2" code="$1" phase="$phase${5:+ node=$5}${ready_at:+ bring-up=${ready_at}s}${command_took:+ command=${command_took}s}" \
+    total="${SECONDS}s${3:+ cause=\"${3//\"/\'}\" hint=\"$4\"}"
+  exit "$1"
+}
+environment_failed() { end 73 environment-failed "failed: $1" 'mend the environment options, or this script' "${SLURMD_NODENAME-}"; }
+trap 'end 77 script-failed "the script itself ended" "an exit in the environment code? else look at the lines above"' EXIT
+trap '[[ ! ${command_pid-} ]] || kill -USR1 -- "-$command_pid"' USR1 && trap '[[ ! ${command_pid-} ]] || kill -USR2 -- "-$command_pid"' USR2 # --signal
+unset ended_by command_pid job_dir && trap 'ended_by=SIGTERM' TERM && phase=environment SECONDS=0
+
+# ---- 2. Environment: loaded once, here; the nodes get it from srun ----
+command -v ray >/dev/null || environment_failed 'ray is not in PATH'
+set +eu && IFS=$' \t\n' && ulimit -n "$(ulimit -Hn)" # what the environment may have set; Ray opens many files
+
 # ---- Settings: every value of this job, quoted; the code below only reads them ----
-run="$PWD"/train_20260102-030405 # the log is $run.log; Ray's own logs go to $run.ray/ when something fails
+unset token interface ip_family min_nodes on_node_loss keep_ray_logs object_store unmanaged_gpus port_first attempt partial ticked never # not ours
+run=$slaunch_run # the log is $run.log; Ray's own logs go to $run.ray/ when something fails
 start_timeout=180 # seconds within which the nodes must have joined
 temp_base=/tmp # on each node, and short: a Unix socket path holds 107 bytes
 auth=token # token: nobody but you can use the cluster; off: anybody in the network can
@@ -23,31 +41,15 @@ srun_args=() ray_args=() ray_head_args=() ray_worker_args=()
 IFS= read -r -d '' command <<'END_OF_COMMAND' # yours, to the letter
 python train.py
 END_OF_COMMAND
-say() { printf '[slurm-launch] %(%FT%T%z)T %s\n' -1 "$*"; } # a line in the log, for people and for `slurm-launch watch`
-end() { # CODE OUTCOME [CAUSE HINT [NODE]]: the only way out. Stops what we started, and tells how it went.
-  trap - EXIT && trap '' TERM # nothing interrupts the clean-up
-  [[ ! ${dir-} ]] || stop_cluster "$2"
-  say end outcome="$2" code="$1" phase="$phase${5:+ node=$5}${ready_at:+ bring-up=${ready_at}s}${command_took:+ command=${command_took}s}" \
-    total="${SECONDS}s${3:+ cause=\"${3//\"/\'}\" hint=\"$4\"}"
-  exit "$1"
-}
-environment_failed() { end 73 environment-failed "failed: $1" 'mend the environment options, or this script' "${SLURMD_NODENAME-}"; }
-trap 'end 77 script-failed "the script itself ended" "an exit in the environment code? else look at the lines above"' EXIT
-trap 'ended_by=SIGTERM' TERM && phase=environment SECONDS=0
-
-# ---- 2. Environment: loaded once, here; the nodes get it from srun ----
-command -v ray >/dev/null || environment_failed 'ray is not in PATH'
-set +eu && IFS=$' \t\n' && ulimit -n "$(ulimit -Hn)" # whatever the environment has set; Ray opens many files
-unset RAY_ADDRESS RAY_AUTH_TOKEN RAY_NAMESPACE && export RAY_AUTH_MODE=${auth/off/disabled} DASHBOARD_METRIC_PORT=0 AUTOSCALER_METRIC_PORT=0 # not another cluster's, nor Ray's defaults
+unset RAY_ADDRESS RAY_AUTH_TOKEN && export RAY_AUTH_MODE=${auth/off/disabled} DASHBOARD_METRIC_PORT=0 AUTOSCALER_METRIC_PORT=0 # Ray's defaults differ, or clash
 
 # ---- 3. The nodes, and the head's address ----
-# Of the addresses that are not loopback, link-local or a container's we take the one that the node's name stands for, else
-# the one from which another node is reached; never just the first of some list.
+# Not loopback, link-local or a container's; the one that the node's name means, else that which reaches another node, else any.
 find_address() { # sets head_ip
   local family mine='' address
   for family in ${ip_family:-4 6}; do
     [[ $mine ]] || mine=$(ip -o "-$family" addr show up ${interface:+dev "$interface"} | awk -v chosen="${interface-}" '
-      !chosen && (!/ scope global/ || $2 ~ /^(docker|br-|virbr|veth|cni|cali|podman|lxc)/) || / (tentative|deprecated)/ { next }
+      / scope link/ || !chosen && (!/ scope global/ || $2 ~ /^(docker|br-|virbr|veth|cni|cali|podman|lxc)/) || / (tentative|deprecated)/ { next }
       { sub(/\/.*/, "", $4); print $4 }' | sort)
   done
   for address in $(addresses_of "$head") $(route_source "$(addresses_of "${nodes[1]:-$head}" | head -n 1)") $mine; do
@@ -59,26 +61,25 @@ find_address() { # sets head_ip
 addresses_of() { getent ahosts "$1" | cut -d ' ' -f 1; }
 route_source() { ip -o route get "$1" ${interface:+oif "$interface"} 2>/dev/null | sed -n 's/.* src \([^ ]*\).*/\1/p'; }
 phase=address head=${SLURMD_NODENAME:-$(hostname -s)} # this script runs on the job's first node: Ray's head
-mapfile -t nodes < <(echo "$head" && scontrol show hostnames "$SLURM_JOB_NODELIST" | grep -vxF "$head")
-count=${#nodes[@]} head_ip=${SLAUNCH_NODE_IP-} && unset SLAUNCH_NODE_IP && [[ $head_ip ]] || find_address # unless the site has said it
+mapfile -t nodes < <(echo "$head" && scontrol show hostnames "$SLURM_JOB_NODELIST" | grep -vxF "$head") && count=${#nodes[@]}
+((count == SLURM_JOB_NUM_NODES)) || end 77 script-failed "scontrol named $count of $SLURM_JOB_NUM_NODES nodes" 'submit again'
+head_ip=${SLAUNCH_NODE_IP-} && unset SLAUNCH_NODE_IP && [[ $head_ip ]] || find_address # unless the site has said it
 
 # ---- 4. The head, and what every node does ----
-# Below the range from which the kernel hands out ports, so that no passing connection sits on one; by the job's id, so that
-# jobs do not clash; and not where somebody listens (state 0A in these tables).
+# Below the kernel's own range, if there is room; by the job's id, so that jobs do not clash; not where somebody listens (0A).
 pick_port() { # sets port, the first of three for the head (GCS, Ray Client, dashboard)
   local low && read -r low _ </proc/sys/net/ipv4/ip_local_port_range && ((low > 16384)) || low=32768
   port=$((low - 10000 + (SLURM_JOB_ID + 997 * attempt++) % 2500 * 4))
   ! grep -qsE ":($(printf '%04X|%04X|%04X' $port $((port + 1)) $((port + 2)))) [0-9A-F:]+ 0A" /proc/net/tcp /proc/net/tcp6 || pick_port
 }
 port_flags() { port_args=(--min-worker-port=0 --max-worker-port=0 --dashboard-agent-listen-port=0); } # any free one
-# Each node's part of a step. Orders come by its standard input (first the token, in the end `stop.` or `stop and keep the
-# logs.`), news go to its standard output: `up` when Ray runs, and again every five seconds.
+# Each node's part. Orders come by its standard input (the token, then `stop.` or `stop and keep the logs.`), news go out: `up` every 5 s.
 run_node() { # INDEX of the step's first node
   local node=${SLURMD_NODENAME:-$(hostname)} dir=$dir.$(($1 + SLURM_NODEID)) gpus=${SLURM_GPUS_ON_NODE:-${unmanaged_gpus:-0}}
   local log=$dir/ray-start.log order='' more='' ended='' keep='' also='' shadow='' token pid pids reason python version memory store ip
-  umask 077 && trap 'ended=1' TERM && trap : PIPE && ulimit -n "$(ulimit -Hn)" # Slurm ends the step; nobody listens any more
+  trap 'ended=1' TERM && trap : PIPE USR1 USR2 && ulimit -n "$(ulimit -Hn)" # TERM: Slurm ends the step. PIPE: nobody listens any more
   # The directory is made by us, now: what somebody else put in its place, a link above all, is not used.
-  if ! read -r token || ! reason=$({ mkdir -p "${dir%/*}" && mkdir "$dir" && echo "$token" >"$dir/token"; } 2>&1); then
+  if ! read -r token || ! reason=$({ mkdir -p "${dir%/*}" && mkdir -m 700 "$dir" && (umask 077 && echo "$token" >"$dir/token"); } 2>&1); then
     [[ -L $dir || ! -O $dir ]] || rm -rf "$dir"
     echo "failed $node cannot use $dir: ${reason##*: }" && return 76
   fi
@@ -104,14 +105,14 @@ run_node() { # INDEX of the step's first node
     set -- "$@" --address="$address" ${ip:+--node-ip-address="$ip"} "${ray_worker_args[@]}"
     until [[ $order$ended ]] || (: >"/dev/tcp/$head_ip/$port") 2>/dev/null; do read -r -t 0.1 order; done
     [[ ! $order$ended ]] || { rm -rf "$dir" && return; } # it is over before it began
-    ! mkdir "${dir%.*}.0" 2>/dev/null || shadow=${dir%.*}.0 # an old Ray has a worker's files under the head's path
+    ! mkdir -m 700 "${dir%.*}.0" 2>/dev/null || shadow=${dir%.*}.0 # an old Ray has a worker's files under the head's path
   fi
   # A session of its own, and a mark that is inherited: so we find our own processes in the end, and nobody else's.
   SLAUNCH_NODE_DIR=$dir setsid ray start "$@" "${ray_args[@]}" </dev/null &>"$log" & pid=$! SECONDS=5
   while order+=$more && [[ $order != *. && ! $ended ]] && kill -0 "$pid" 2>/dev/null; do # the time may end within a line
     read -r -t 0.2 more || (($? > 128)) || more=. # nobody is at the other end any more
-    ((SECONDS < 5)) || ! grep -q 'Ray runtime started' "$log" || { SECONDS=0 && echo "up $node"; }
-    ! grep -ohsm 1 'Address already in use' "$dir"/t/session_2*/logs/gcs_server.err >>"$log" || break # Ray would wait 40 s
+    ((SECONDS < 5)) || if grep -q 'Ray runtime started' "$log"; then SECONDS=0 && echo "up $node"; elif
+      grep -ohsm 1 'Address already in use' "$dir"/t/session_2*/logs/gcs_server.err >>"$log"; then break; fi # Ray would wait 40 s
   done
   if [[ $order != *. && ! $ended ]]; then
     { grep -iE 'err|exit code|exception|fail|found|space|in use' "$log" || cat "$log"; } | tail -n 5 | cut -c1-300 | sed "s/^/said $node /"
@@ -147,26 +148,26 @@ start_cluster() {
   declare -gA step_of=() heard=() words=() why=()
   random=$(od -An -N40 -tx1 /dev/urandom | tr -d ' \n') token=${random:16}
   dir=${temp_base//%u/$USER} dir=${dir//%j/$SLURM_JOB_ID}/r$SLURM_JOB_ID-${random:0:6} job_dir=$dir.job # names that nobody can foresee
-  if ((${#dir} + ${#count} > 40)) || ! mkdir -p "${dir%/*}" || ! mkdir -m 700 "$job_dir" || ! mkfifo "$job_dir/from-nodes"; then
+  if ((${#dir} + ${#count} > 40)) || ! mkdir -p "${dir%/*}" || ! mkdir -m 700 "$job_dir" || ! mkfifo "$job_dir/from-nodes" "$job_dir/silence"; then
     end 76 temp-dir "cannot use $dir on $head" 'choose another --temp-dir: node-local, writable, short' "$head"
   fi
-  exec {events}<>"$job_dir/from-nodes" && pick_port
+  exec {events}<>"$job_dir/from-nodes" {silence}<>"$job_dir/silence" && pick_port
   address=$head_ip:$port && [[ $head_ip != *:* ]] || address=[$head_ip]:$port # IPv6
-  node_code=$(declare -p dir job_dir run head head_ip address ray_args ray_head_args ray_worker_args "${!port@}" ${interface+interface} \
+  node_code=$(declare -p dir job_dir run head head_ip address ray_args ray_head_args ray_worker_args port ${port_first+port_first port_last} ${interface+interface} \
     ${object_store+object_store} ${unmanaged_gpus+unmanaged_gpus} batch_pid && declare -f run_node end_processes route_source port_flags free_block)$'\nrun_node "$1"'
   say starting nodes="$count" head="$head" address="$address" auth="$auth" job="$SLURM_JOB_ID"
   start_step "$head" && if ((count > 1)); then start_workers; fi
 }
 stop_cluster() { # OUTCOME: the command gets SIGTERM and ten seconds, then SIGKILL; every node is told to end its own Ray
   local order='stop and keep the logs.' fd
-  [[ ! ${command_pid-} ]] || { kill -- "-$command_pid" && ! gone "-$command_pid" && kill -KILL -- "-$command_pid"; } 2>/dev/null
+  [[ ! ${command_pid-} ]] || { kill -- "-$command_pid" && ! gone 10 "-$command_pid" && kill -KILL -- "-$command_pid"; } 2>/dev/null
   [[ $1 != @(ok|retry) || ${keep_ray_logs-} ]] || order=stop.
   trap : PIPE && for fd in "${step_fds[@]}"; do { echo "$order" >&"$fd"; } 2>/dev/null; done # some may be gone already
-  gone "${step_pids[@]}" # a node that does not answer is left to Slurm, which ends its step when this script is over
+  gone 20 "${step_pids[@]}" # a node that does not answer is left to Slurm, which ends its step when this script is over
   rm -rf "${job_dir:?}"
 }
-gone() { for _ in {1..100}; do kill -0 -- "$@" 2>/dev/null || return 0; pause 0.1; done; false; } # PID...: within ten seconds
-pause() { read -r -t "$1" -u "$events" _ || :; } # SECONDS, at the cost of no process
+gone() { for ((i = $1 * 10; i > 0; i--)); do kill -0 -- "${@:2}" 2>/dev/null || return 0; pause 0.1; done; false; } # SECONDS PID...
+pause() { read -r -t "$1" -u "$silence" _ || :; } # SECONDS, at the cost of no process
 
 # ---- 6. Wait for the nodes, run the command, end with its code ----
 tick() { # waits a moment for news; then $joined are the nodes whose Ray runs, lost=() those lost now, why[NODE] the reason
@@ -174,7 +175,7 @@ tick() { # waits a moment for news; then $joined are the nodes whose Ray runs, l
   ((SECONDS - ${ticked:-0} < 9)) || for node in $joined; do heard[$node]=$SECONDS; done # the job was suspended for a while
   for node in "${nodes[@]}"; do kill -0 "${step_pids[${step_of[$node]}]}" 2>/dev/null || ended+=("$node"); done
   while IFS= read -r -t $timeout -u "$events" line || { partial=${partial-}$line && false; }; do # the time may end within a line
-    read -r kind node rest <<<"${partial-}$line" && timeout=0.01 partial='' && heard[${node:-?}]=$SECONDS # what else has come?
+    line=${partial-}$line partial='' kind=${line%% *} rest=${line#* } node=${rest%% *} rest=${rest#* } timeout=0.01 heard[${node:-?}]=$SECONDS
     case $kind in
       ray) [[ $auth == off || $(printf '%s\n' 2.52 "$node" | sort -V | head -n 1) == 2.52 ]] ||
         say warning "Ray $node knows no tokens (2.52 does): anybody in the network can use this cluster" ;;
@@ -187,7 +188,7 @@ tick() { # waits a moment for news; then $joined are the nodes whose Ray runs, l
   for node in $joined; do ((SECONDS - ${heard[$node]} < 30)) || lose "$node" 'nothing was heard of it for 30 s'; done
   ticked=$SECONDS && [[ ! ${ended_by-} ]] || asked_to_end
 }
-lose() { [[ ${why[$1]-} ]] || { why[$1]=$2 && lost+=("$1"); }; }
+lose() { [[ ${why[$1]-} ]] || { [[ $joined == *" $1 "* ]] || never+=" $1 "; why[$1]=$2 joined=${joined/ $1 /} lost+=("$1"); }; } # NODE WHY
 asked_to_end() { # by Slurm, which knows the reason, or by somebody else
   case $(timeout 2 squeue -h -t all -j "$SLURM_JOB_ID" -o %r) in
     TimeLimit) end 74 time-limit 'the time limit was reached' 'ask for more with --time' ;;
@@ -208,7 +209,7 @@ give_up() { # CODE OUTCOME CAUSE NODE: ends the job, with the likely remedy
 }
 node_lost() { # NODE: ends the job, unless it can go on without this one
   case $phase/$1 in
-    command/*) [[ $1 != "$head" && (${on_node_loss-} == continue || $joined != *" $1 "*) ]] || # with --min-nodes: never joined
+    command/*) [[ $1 != "$head" && (${on_node_loss-} == continue || ${never-} == *" $1 "*) ]] || # with --min-nodes
       give_up 72 node-lost "$1 was lost while the command ran: ${why[$1]}" "$1" ;;
     bring-up/"$head")
       [[ ${words[$1]-} == *@('Failed to start GCS'|'already in use')* && $attempt -lt 9 ]] || give_up 70 head-failed "the head on $1 failed: ${why[$1]}" "$1"
@@ -222,7 +223,7 @@ start_cluster
 deadline=$((SECONDS + start_timeout)) enough=${min_nodes:-$count}
 until [[ $phase == command ]] && ! kill -0 "$command_pid" 2>/dev/null; do
   tick
-  for node in "${lost[@]}"; do node_lost "$node"; done
+  for node in "${lost[@]}"; do [[ ! ${why[$node]-} ]] || node_lost "$node"; done # none, after a retry
   [[ $phase == bring-up ]] || continue
   if (($(wc -w <<<"$joined") >= enough)); then
     ready_at=$SECONDS phase='command'
@@ -236,5 +237,4 @@ until [[ $phase == command ]] && ! kill -0 "$command_pid" 2>/dev/null; do
     give_up 71 nodes-missing "missing after $start_timeout s: $missing($(wc -w <<<"$joined") of $count nodes joined)" "${missing%% *}"
   fi
 done
-command_took=$((SECONDS - ready_at)) && wait "$command_pid" 2>/dev/null && end 0 ok
-end $? command-failed
+command_took=$((SECONDS - ready_at)) && wait "$command_pid" 2>/dev/null && end 0 ok; end $? command-failed

@@ -45,6 +45,11 @@ def test_news_arrive_whole(tmp_path: Path, news: str) -> None:
     assert said.count("joined node=") == 2
 
 
+def test_a_lost_node_has_not_joined(tmp_path: Path) -> None:
+    said = after(tmp_path, "echo up n1; echo up n2; sleep 0.5; echo failed n2 its Ray has ended; sleep 5")
+    assert "JOINED [ n1 ]" in said
+
+
 @pytest.mark.parametrize(
     ("version", "warned"), [("2.9.3", True), ("2.40.0", True), ("2.52.0", False), ("2.60.0", False)]
 )

@@ -8,7 +8,10 @@ import re
 import shutil
 import signal
 import socket
+import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +19,7 @@ import pytest
 from slurm_launch import LaunchSpec
 from slurm_launch.errors import UsageError
 from slurm_launch.rehearsal import faults
-from slurm_launch.rehearsal.rehearse import rehearse
+from slurm_launch.rehearsal.rehearse import rehearse, stage, stand_ins
 from slurm_launch.script import read_embedded, render_script
 from tests.stage import begin, left, without_ray
 
@@ -99,20 +102,119 @@ def test_nothing_stays_when_the_user_ends_it(tmp_path: Path, how: str) -> None:
         assert running.code == 130
         assert "SAVED" in running.out, "the command gets SIGTERM and its time"
         assert " end outcome=ended-from-outside " in running.out
+        assert running.out == running.log, "nothing is shown twice"
         assert running.err.splitlines()[-1] == "interrupted"
     else:
         running.process.kill()
         running.process.wait()
+        assert left(running.job_id, 40, running.tmp) == []
+        running.wait()
     assert left(running.job_id, 40) == []
     assert "SAVED" in running.log
-    assert not list(Path("/tmp").glob("slurm-launch-rehearsal-*")) or processes_of_rehearsals()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_job_too(tmp_path: Path, number: signal.Signals) -> None:
+    running = begin(tmp_path, "--command", STAYS, env=without_ray(tmp_path)).wait_for(" command ")
+    running.process.send_signal(number)
+    assert running.wait().code == 128 + number
+    assert "SAVED" in running.out
+    assert left(running.job_id) == []
+
+
+def test_ctrl_c_with_nobody_who_reads(tmp_path: Path) -> None:
+    """As in `slurm-launch rehearse | tee file`, where Ctrl-C ends both."""
+    running = begin(tmp_path, "--command", STAYS, env=without_ray(tmp_path)).wait_for(" command ")
+    running.process.stdout.close()  # type: ignore[union-attr]
+    running.process.stdout = None
+    running.process.send_signal(signal.SIGINT)
+    assert running.wait().code == 130
+    assert "SAVED" in running.log
+    assert left(running.job_id) == []
+
+
+def test_ctrl_c_while_sbatch_is_at_work(tmp_path: Path) -> None:
+    """The daemon is there already, sbatch is not heard of any more: the job ends, and so does the folder."""
+    with stage() as (folder, _):
+        folder.write("setup.json", {"temp_dir": str(tmp_path)})
+        (tmp_path / "script").write_text(
+            "#!/bin/bash\necho $$ >pid; trap 'sleep 0.3; >saved; exit' TERM; sleep 900 & wait"
+        )
+        argv = [str(stand_ins(folder) / "sbatch"), f"--output={tmp_path}/out", str(tmp_path / "script")]
+        subprocess.run(argv, cwd=tmp_path, check=True, capture_output=True)
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+            time.sleep(0.05)
+    assert (tmp_path / "saved").exists()
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
+    assert not folder.path.exists()
+
+
+def test_the_log_is_shown_byte_by_byte(tmp_path: Path) -> None:
+    code = r"printf 'a\303'; sleep 0.5; printf '\244 \377\r\n%s\n' \303; yes | head -c 3000000"
+    done = begin(tmp_path, "--command", code, env=without_ray(tmp_path)).wait()
+    assert "a\N{LATIN SMALL LETTER A WITH DIAERESIS} \udcff\r\n" in done.out
+    assert done.out == done.log
+    assert done.code == 0
+
+
+def test_a_real_sbatch_is_never_called(tmp_path: Path) -> None:
+    env = without_ray(tmp_path)
+    (tmp_path / "bin" / "sbatch").write_text(f"#!/bin/sh\n>{tmp_path}/called\necho 1")
+    (tmp_path / "bin" / "sbatch").chmod(0o755)
+    (tmp_path / "a:b").mkdir()
+    done = begin(tmp_path, "--command", "true", env=env, tmp=tmp_path / "a:b").wait()
+    assert done.code == 2
+    assert "cannot be run (noexec, or a colon in its name)" in done.err
+    assert "set TMPDIR" in done.err
+    assert [path.name for path in tmp_path.iterdir()] == ["bin"]
+
+
+def test_no_room_for_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", f"{tmp_path}/none")
+    with pytest.raises(UsageError, match="set TMPDIR"):
+        rehearse(LaunchSpec(exp_name="test", command="true"), env=without_ray(tmp_path), cwd=tmp_path)
+
+
+def test_a_replaced_path(tmp_path: Path) -> None:
+    env = without_ray(tmp_path)
+    done = begin(tmp_path, "--env", "PATH=/usr/bin", "--command", "true", env=env).wait()
+    assert done.code == 2
+    assert "--load-env 'export PATH=/dir:$PATH'" in done.err
+    (tmp_path / "bin" / "srun").write_text("#!/bin/sh\necho no >&2; exit 1")
+    (tmp_path / "bin" / "srun").chmod(0o755)
+    load = f"export PATH={tmp_path}/bin:/usr/bin:/bin"
+    done = begin(tmp_path, "--load-env", load, "--command", "true", env=env).wait()
+    assert done.code == 5, done.out + done.err
+    assert "the script did not find the rehearsal's srun" in done.err
+
+
+def test_an_environment_that_adds_to_the_path(tmp_path: Path) -> None:
+    done = begin(
+        tmp_path, "--load-env", "export PATH=/opt:$PATH", "--command", "true", env=without_ray(tmp_path)
+    ).wait()
+    assert done.code == 0, done.out + done.err
+    assert "rehearsal's srun" not in done.err
+
+
+def test_a_temp_dir_of_the_jobs_own_goes_too(tmp_path: Path) -> None:
+    argv = ["--temp-dir", "/tmp/%j", "--command", "ls -d /tmp/$SLURM_JOB_ID"]
+    done = begin(tmp_path, *argv, env=without_ray(tmp_path)).wait()
+    assert done.code == 0, done.out + done.err
+    assert not Path(f"/tmp/{done.job_id}").exists()
+
+
+def test_an_array_names_its_log(tmp_path: Path) -> None:
+    done = begin(tmp_path, "--array", "4-9", "--command", "exit 3", env=without_ray(tmp_path)).wait()
+    assert done.code == 3, done.out + done.err
+    assert re.search(r"the files are \S+\.sh, _4\.log and \.json", done.err)
+    assert list(tmp_path.glob("*_4.log"))
 
 
 def test_a_second_ctrl_c_kills(tmp_path: Path) -> None:
     running = begin(tmp_path, "--command", "trap '' TERM; sleep 900 & wait; sleep 900", env=without_ray(tmp_path))
     running.wait_for(" command ")
     running.process.send_signal(signal.SIGINT)
-    while "again to kill" not in (said := running.process.stderr.readline()):  # type: ignore[union-attr]
+    while b"again to kill" not in (said := running.process.stderr.readline()):  # type: ignore[union-attr]
         assert said
     running.process.send_signal(signal.SIGINT)
     running.wait(20)
@@ -175,6 +277,7 @@ def test_faults_while_the_command_runs(tmp_path: Path, fault: str, options: list
     done = begin(tmp_path, *argv, env={**os.environ, "PATH": path}).wait()
     assert done.code == code, done.out + done.err
     assert re.search(told, done.log), done.log
+    assert "could be played" not in done.err
     assert left(done.job_id) == []
 
 
@@ -192,7 +295,7 @@ def test_several_at_once(tmp_path: Path) -> None:
 def test_the_command_ends_before_the_fault(tmp_path: Path) -> None:
     done = begin(tmp_path, "--fault", "head-dies", "--command", "true", env=without_ray(tmp_path)).wait()
     assert done.code == 0
-    assert "the command ended before the fault (head-dies) could be played" in done.err
+    assert "the job ended before the fault (head-dies) could be played" in done.err
 
 
 def test_json(tmp_path: Path) -> None:

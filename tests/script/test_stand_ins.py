@@ -5,10 +5,14 @@ tests/slurm/test_rehearsal_is_true.py runs the same lines on the real ones.
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from slurm_launch.rehearsal import rehearse
+from slurm_launch.rehearsal.job import lives
 from tests.stage import play
 
 HEAD = "#!/bin/bash\n#SBATCH --output=out --nodes=3 --ntasks-per-node=1\n"
@@ -44,6 +48,7 @@ def test_sbatch_answers_as_the_real_one(tmp_path: Path) -> None:
         ('--comment="open', "unmatched"),
         ("--gpus-per-node=some", "invalid value for --gpus-per-node: 'some'"),
         ("--hold", "cannot be held"),
+        ("--nodes=999999999999", "at most 1000 nodes"),
         ("--ntasks-per-node=2", "--ntasks-per-node must be 1"),
     ],
 )
@@ -79,6 +84,14 @@ until grep -q UP out; do sleep 0.1; done; kill -s USR1 $!; wait $!; echo "code $
     assert found[-1] == "code 5"
 
 
+def test_a_signal_while_a_node_is_slow(tmp_path: Path) -> None:
+    code = """folder=$(dirname $(command -v srun))/..; echo '{"kind": "slow-node", "node": 0}' >$folder/fault.json
+srun --nodes=1 --ntasks=1 touch ran &
+until [[ -d $folder/steps/0 ]]; do sleep 0.1; done; kill -s USR1 $!; wait $!; echo $?"""
+    assert lines(tmp_path, code)[-1] == "138"
+    assert not (tmp_path / "ran").exists()
+
+
 def test_what_a_script_leaves_is_ended(tmp_path: Path) -> None:
     code = "srun --nodes=1 --ntasks=1 sleep 900 &\nsetsid sleep 901 &\necho $! >pid; sleep 0.5"
     assert play(f"{HEAD}{code}\n", tmp_path).state.over
@@ -101,3 +114,43 @@ def test_an_array_plays_its_first_task(tmp_path: Path) -> None:
     done = play("#!/bin/bash\n#SBATCH --array=4-9%2 --output=out_%a\necho $SLURM_ARRAY_TASK_ID\n", tmp_path)
     assert done.output == "4\n"
     assert (tmp_path / "out_4").exists()
+
+
+def test_only_its_own_processes_are_told_to_end(tmp_path: Path) -> None:
+    """The number of a task that has ended may have become somebody else's."""
+    with subprocess.Popen(["sleep", "900"]) as other:
+        code = f"srun true; touch $(dirname $(command -v srun))/../steps/0/{other.pid}; sleep 900"
+        assert play(f"{HEAD}{code}\n", tmp_path, "--time=0:01").state.state == "TIMEOUT"
+        assert other.poll() is None
+        other.kill()
+
+
+def test_exported_functions_arrive(tmp_path: Path) -> None:
+    code = "greet() { echo hello; }; export -f greet\nsrun --nodes=1 --ntasks=1 bash -c greet"
+    assert lines(tmp_path, code) == ["hello"]
+
+
+def test_a_reader_that_leaves_early(tmp_path: Path) -> None:
+    assert lines(tmp_path, "scontrol show hostnames 'n[1-99999]' | head -n 1") == ["n1"]
+
+
+def test_a_daemon_that_does_not_start(tmp_path: Path) -> None:
+    with rehearse.stage() as (folder, _):
+        (folder.path / "slurmd.json").mkdir()  # so it cannot tell where it is
+        (tmp_path / "script").write_text(f"{HEAD}true\n")
+        argv = [str(rehearse.stand_ins(folder) / "sbatch"), str(tmp_path / "script")]
+        done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, check=False)
+        (folder.path / "slurmd.json").rmdir()
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "sbatch: error: the rehearsal's daemon did not start" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_dead_do_not_live() -> None:
+    with subprocess.Popen(["sleep", "900"]) as process:
+        assert lives(process.pid)
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert os.path.exists(f"/proc/{process.pid}")
+        assert not lives(process.pid)
+    assert not lives(process.pid)

@@ -103,11 +103,35 @@ def python(code: str) -> str:
     return f"python3 -c {shlex.quote(code)}"
 
 
-def wrapped_ray(cluster: Cluster, code: str) -> str:
+def wrapped_ray(cluster: Cluster, code: str, ray: str = f"{VENV}/bin/ray") -> str:
     """Shell code for load_env that puts a `ray` before the real one which runs this code first."""
     folder = f"{HOME}/wrapped-{next(_numbers)}"
-    script = f'#!/bin/bash\n{code}\nexec "{VENV}/bin/ray" "$@"\n'
+    script = f'#!/bin/bash\n{code}\nexec "{ray}" "$@"\n'
     cluster.run(["mkdir", folder], check=True)
     cluster.run(["tee", f"{folder}/ray"], stdin=script, check=True)
     cluster.run(["chmod", "755", f"{folder}/ray"], check=True)
     return f"export PATH={folder}:$PATH"
+
+
+# A `ray` that tells where it was started, listens where the head should, and stays.
+RAY = """#!/bin/bash
+echo "$SLURMD_NODENAME" >>{home}/started
+echo 'Ray runtime started.'
+[[ " $* " != *' --head '* ]] || exec /usr/bin/python3 -c '
+import socket, sys, time
+port = next(int(word.split("=")[1]) for word in sys.argv if word.startswith("--port="))
+listener = socket.create_server(("", port), backlog=200)
+time.sleep(900)' "$@"
+exec sleep 900
+"""
+# Beside `ray`, so that the script asks it for the version.
+PYTHON = "#!/bin/bash\necho 2.60.0 None\n"
+
+
+def standing_ray(cluster: Cluster) -> str:
+    """Shell code for load_env that puts a `ray` before the real one which only stands there: it takes no time."""
+    cluster.run(["mkdir", "-p", f"{HOME}/standing"], check=True)
+    for name, text in (("ray", RAY.replace("{home}", HOME)), ("python3", PYTHON)):
+        cluster.run(["tee", f"{HOME}/standing/{name}"], stdin=text, check=True)
+        cluster.run(["chmod", "755", f"{HOME}/standing/{name}"], check=True)
+    return f"export PATH={HOME}/standing:$PATH"

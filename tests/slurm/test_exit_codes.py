@@ -55,6 +55,16 @@ def test_an_environment_that_fails_ends_the_job_before_any_node_starts(
     assert "starting" not in job.phases
 
 
+def test_names_of_the_environment_do_not_meet_those_of_the_script(cluster: Cluster) -> None:
+    """A `source setup.sh` may set anything, and go anywhere; and a token of the user's name is not ours."""
+    theirs = "export run=3 dir=/x command=y token=theirs auth=off interface=ib9 min_nodes=9 port=1 nodes=none; cd /tmp"
+    look = 'echo "MODE $RAY_AUTH_MODE" "$PWD"; env | grep -qF "$(cat "$RAY_AUTH_TOKEN_PATH")" || echo NOWHERE; exit 6'
+    job = run(cluster, num_nodes=2, load_env=[theirs], command=look)
+    assert job.code == 6, job.log
+    assert job.output == ["MODE token /tmp", "NOWHERE"]
+    assert job.kept("n2")
+
+
 def test_the_command_has_the_environment_and_nothing_of_ours_in_its_way(cluster: Cluster) -> None:
     job = run(
         cluster,

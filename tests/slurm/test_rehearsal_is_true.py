@@ -98,7 +98,7 @@ END"""
 @pytest.mark.parametrize(
     "options",
     [
-        {"node": "n[1-3]", "command": "python3 -c 'import ray; ray.init(); print(len(ray.nodes()))'; exit 3"},
+        {"node": "n[1-2]", "command": "python3 -c 'import ray; ray.init(); print(len(ray.nodes()))'; exit 3"},
         {"node": "n[1-2]", "load_env": ["true", "no-such-loader"]},
         {"node": "n[1-2]", "load_env": [ONLY_N1 % VENV]},
     ],

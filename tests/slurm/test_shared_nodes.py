@@ -55,13 +55,13 @@ def held_by_bob(cluster: Cluster, ports: list[int], how: str = "listen") -> Iter
         holder.wait()
 
 
-# `make soak` does ten rounds of each; the suite does two, for the time.
-ROUNDS = int(os.environ.get("SOAK_ROUNDS", "2"))
+# `make soak` does ten rounds of each; the suite does fewer, for the time.
+ROUNDS = int(os.environ.get("SOAK_ROUNDS", "0"))
 
 
-@pytest.mark.parametrize("jobs", [2, 4])
-def test_jobs_that_start_at_the_same_moment_on_the_same_nodes(cluster: Cluster, jobs: int) -> None:
-    for _ in range(ROUNDS):
+@pytest.mark.parametrize(("jobs", "rounds"), [(2, 2), (4, 1)])
+def test_jobs_that_start_at_the_same_moment_on_the_same_nodes(cluster: Cluster, jobs: int, rounds: int) -> None:
+    for _ in range(ROUNDS or rounds):
         started = [
             submit(cluster, num_nodes=2, node="n[1-2]", mem="300M", start_timeout=120, dashboard=False, command=ALONE)
             for _ in range(jobs)

@@ -58,6 +58,18 @@ def test_the_batch_shell_is_killed(cluster: Cluster, sent: int) -> None:
         assert job.code == 75
 
 
+def test_a_signal_is_for_the_command(cluster: Cluster) -> None:
+    """What `--signal B:USR1@120` sends. Ray does not get it, and the job goes on."""
+    until = "until grep -q ^GOT test-*.log; do sleep 0.1; done; ray status >/dev/null"
+    command = f"trap 'echo GOT USR1' USR1; echo UP; {until}"
+    cluster.run(["bash", "-c", "rm -f test-*.log"])
+    job = submit(cluster, num_nodes=2, command=command).wait_for("\nUP")
+    cluster.run(["scancel", "--batch", "--signal=USR1", job.id], check=True)
+    job.wait()
+    assert (job.code, job.state["JobState"]) == (0, "COMPLETED"), job.log
+    assert "GOT USR1" in job.output
+
+
 def test_scancel_in_the_bring_up(cluster: Cluster) -> None:
     job = submit(cluster, num_nodes=3).wait_for(" starting ")
     time.sleep(1)
@@ -74,28 +86,23 @@ def test_what_tasks_left_running_goes_too(cluster: Cluster) -> None:
         cluster,
         num_nodes=2,
         command=python(
-            "import ray, subprocess; ray.init()\n"
+            "import os, ray, subprocess; ray.init()\n"
             "@ray.remote\nclass Stays:\n"
-            "    def begin(self): subprocess.Popen(['sleep', '900'], start_new_session=True); return 1\n"
+            "    def begin(self): subprocess.Popen(['sleep', '900'], start_new_session=True); return oct(os.umask(0))\n"
             "actor = Stays.options(name='a', lifetime='detached').remote()\n"
             "print('BEGUN', ray.get(actor.begin.remote()))"
         ),
     )
     assert job.code == 0, job.log
-    assert "BEGUN 1" in job.output  # the fixture looks at what is left
+    assert "BEGUN 0o22" in job.output, "the user's umask; and the fixture looks at what is left"
 
 
-def test_the_job_leaves_the_queue_at_once(cluster: Cluster) -> None:
+def test_the_job_leaves_the_queue_at_once_and_keeps_logs_on_request(cluster: Cluster) -> None:
     """No timing is asserted but Slurm's own: the default KillWait would show as half a minute."""
-    job = run(cluster, num_nodes=3, command="date +%s > ended")
+    job = run(cluster, num_nodes=3, keep_ray_logs=True, command="date +%s > ended")
     left = time.mktime(time.strptime(job.state["EndTime"], "%Y-%m-%dT%H:%M:%S"))
     ended = int(cluster.path("/home/alice/ended").read_text())
     assert left - ended <= 5
-
-
-def test_ray_logs_are_kept_on_request(cluster: Cluster) -> None:
-    job = run(cluster, num_nodes=2, keep_ray_logs=True)
-    assert job.code == 0, job.log
-    for node in ("n1", "n2"):
-        assert "ray-start.log" in job.kept(node)
+    for node in ("n1", "n2", "n3"):
+        assert "ray-start.log" in job.kept(node), job.log
         assert any("raylet" in name for name in job.kept(node))

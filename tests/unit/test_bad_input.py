@@ -125,6 +125,8 @@ BAD_VALUES = [
     ("--signal", "B:", "is not a signal", "B:USR1@120"),
     ("--interface", "a b", "is not the name of a network interface", "ip -br addr"),
     ("--temp-dir", "tmp", "is not an absolute path", "/tmp"),
+    ("--signal", "USR1@120", "would go to Ray", "B:USR1@120"),
+    ("--env", "token=x", "token belongs to the script", "leave it out"),
     ("--env", "A", "has no value: A", "A=value"),
     ("--env", "1A=2", "is not the name of a variable: '1A'", "NAME=value"),
     ("--sbatch", "output=x", ": --output cannot be set here", "--run-dir"),
