@@ -83,7 +83,8 @@ def submit(
     cluster: Cluster, *, user: str = "alice", ray: Path = VENV, sbatch: tuple[str, ...] = (), **options: Any
 ) -> Job:
     """Render with these options and submit; ray=... is the environment that holds Ray."""
-    options = {"exp_name": "test", "cpus_per_task": 1, "command": "true", **options}
+    # The dashboard is a fifth of a bring-up's work; the tests for which it could matter ask for it.
+    options = {"exp_name": "test", "cpus_per_task": 1, "command": "true", "dashboard": False, **options}
     options["load_env"] = [f"export PATH={shlex.quote(str(ray / 'bin'))}:$PATH", *options.get("load_env", [])]
     spec = LaunchSpec(**options)
     name = f"{spec.exp_name}-{next(_numbers)}"

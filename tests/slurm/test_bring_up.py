@@ -45,7 +45,7 @@ def seen(job: Job) -> Any:
 
 @pytest.mark.parametrize("count", [1, 3, 6])
 def test_ray_has_exactly_the_allocated_nodes(cluster: Cluster, count: int) -> None:
-    job = run(cluster, num_nodes=count, cpus_per_task=2, mem="600M", num_gpus=1, command=LOOK)
+    job = run(cluster, num_nodes=count, cpus_per_task=2, mem="600M", num_gpus=1, dashboard=True, command=LOOK)
     assert (job.state["JobState"], job.code) == ("COMPLETED", 0), job.log
     found = seen(job)
     assert sorted(found["nodes"]) == [f"n{i}" for i in range(1, count + 1)]
@@ -99,7 +99,6 @@ def test_the_object_store_can_be_chosen_and_ray_gets_extra_arguments(cluster: Cl
         ray_arg=['--resources={"everywhere": 1}'],
         ray_head_arg=["--no-redirect-output"],
         ray_worker_arg=["--log-style=record"],
-        dashboard=False,
         command=LOOK,
     )
     assert job.code == 0, job.log

@@ -57,7 +57,7 @@ def test_enough_nodes_are_left(cluster: Cluster, late: bool) -> None:
     )
     command = "touch go; until grep -q 'los[t] node=n3' test-*.log; do sleep 0.1; done; echo RAN"
     cluster.run(["bash", "-c", "rm -f go test-*.log"])
-    job = run(cluster, num_nodes=3, min_nodes=2, dashboard=False, load_env=[broken], command=command)
+    job = run(cluster, num_nodes=3, min_nodes=2, load_env=[broken], command=command)
     assert job.code == 0, job.log
     assert "RAN" in job.output
     assert (job.phases.index("lost") > job.phases.index("command")) == late

@@ -20,7 +20,7 @@ JOIN = "import ray; ray.init(address='{}', logging_level='ERROR'); print('IN', r
 @pytest.fixture
 def running(cluster: Cluster) -> Job:
     cluster.run(["rm", "-f", "go", "seen-token"])
-    return submit(cluster, num_nodes=2, node="n[1-2]", command=HOLD).wait_for(" command ")
+    return submit(cluster, num_nodes=2, node="n[1-2]", dashboard=True, command=HOLD).wait_for(" command ")
 
 
 def address_of(job: Job) -> str:
@@ -129,7 +129,7 @@ def test_auth_can_be_off_and_is_said(cluster: Cluster) -> None:
 def test_a_ray_from_before_tokens(cluster: Cluster) -> None:
     """Ray 2.40: no tokens, no temporary directory for each node. The same script, and a warning."""
     look = python("import ray; ray.init(); print('VERSION', ray.__version__, len(ray.nodes()))")
-    job = run(cluster, num_nodes=3, ray=OLD_RAY, command=look)
+    job = run(cluster, num_nodes=3, ray=OLD_RAY, dashboard=True, command=look)
     assert job.code == 0, job.log
     assert "VERSION 2.40.0 3" in job.output
     assert "warning Ray 2.40.0 knows no tokens" in job.log

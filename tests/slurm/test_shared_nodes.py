@@ -63,7 +63,7 @@ ROUNDS = int(os.environ.get("SOAK_ROUNDS", "0"))
 def test_jobs_that_start_at_the_same_moment_on_the_same_nodes(cluster: Cluster, jobs: int, rounds: int) -> None:
     for _ in range(ROUNDS or rounds):
         started = [
-            submit(cluster, num_nodes=2, node="n[1-2]", mem="300M", start_timeout=120, dashboard=False, command=ALONE)
+            submit(cluster, num_nodes=2, node="n[1-2]", mem="300M", start_timeout=120, command=ALONE)
             for _ in range(jobs)
         ]
         for job in started:
@@ -75,8 +75,8 @@ def test_jobs_that_start_at_the_same_moment_on_the_same_nodes(cluster: Cluster, 
 def test_one_job_ends_while_the_other_works(cluster: Cluster) -> None:
     wait = "until [[ -e go ]]; do sleep 0.1; done; " + ALONE
     cluster.run(["rm", "-f", "go"])
-    stays = submit(cluster, num_nodes=2, node="n[1-2]", mem="300M", command=wait).wait_for(" command ")
-    goes = run(cluster, num_nodes=2, node="n[1-2]", mem="300M", command=ALONE)
+    stays = submit(cluster, num_nodes=2, node="n[1-2]", mem="300M", dashboard=True, command=wait).wait_for(" command ")
+    goes = run(cluster, num_nodes=2, node="n[1-2]", mem="300M", dashboard=True, command=ALONE)
     assert goes.code == 0, goes.log
     cluster.run(["touch", "go"])
     assert stays.wait().code == 0, stays.log
@@ -91,7 +91,7 @@ def test_a_foreign_tmp_ray_and_taken_ports(cluster: Cluster) -> None:
     cluster.run(["mkdir", "-m", "700", "/tmp/ray"], user="bob", node="n1", check=True)
     taken = [6379, 8265, 10001, 52365, 44217, 44227, first]
     with held_by_bob(cluster, taken):
-        job = run(cluster, num_nodes=2, node="n[1-2]", command=ALONE)
+        job = run(cluster, num_nodes=2, node="n[1-2]", dashboard=True, command=ALONE)
     cluster.run(["rmdir", "/tmp/ray"], user="bob", node="n1")
     assert int(job.id) == next_id
     assert job.code == 0, job.log
@@ -127,7 +127,13 @@ def test_a_range_of_ports(cluster: Cluster) -> None:
     listening = '; ss -Hltnp | awk \'$4 !~ /127\\.|::1\\]/ { sub(/.*:/, "", $4); print "PORT", $4, $6 }\' | sort -u'
     wait = "until [[ -e go ]]; do sleep 0.1; done"
     cluster.run(["rm", "-f", "go"])
-    options: dict[str, Any] = {"num_nodes": 2, "node": "n[1-2]", "mem": "300M", "port_range": "21000-21127"}
+    options: dict[str, Any] = {
+        "num_nodes": 2,
+        "node": "n[1-2]",
+        "mem": "300M",
+        "port_range": "21000-21127",
+        "dashboard": True,
+    }
     first = submit(cluster, **options, command=f"{wait}; {ALONE}{listening}").wait_for(" command ")
     second = run(cluster, **options, command=ALONE + listening)
     cluster.run(["touch", "go"])

@@ -99,7 +99,7 @@ def test_what_tasks_left_running_goes_too(cluster: Cluster) -> None:
 
 def test_the_job_leaves_the_queue_at_once_and_keeps_logs_on_request(cluster: Cluster) -> None:
     """No timing is asserted but Slurm's own: the default KillWait would show as half a minute."""
-    job = run(cluster, num_nodes=3, keep_ray_logs=True, command="date +%s > ended")
+    job = run(cluster, num_nodes=3, dashboard=True, keep_ray_logs=True, command="date +%s > ended")
     left = time.mktime(time.strptime(job.state["EndTime"], "%Y-%m-%dT%H:%M:%S"))
     ended = int(cluster.path("/home/alice/ended").read_text())
     assert left - ended <= 5
