@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import re
 import shutil
 import signal
@@ -21,7 +23,7 @@ from slurm_launch.errors import UsageError
 from slurm_launch.rehearsal import faults
 from slurm_launch.rehearsal.rehearse import rehearse, stage, stand_ins
 from slurm_launch.script import read_embedded, render_script
-from tests.stage import begin, left, without_ray
+from tests.stage import ROOT, begin, left, without_ray
 
 NO_RAY = not shutil.which("ray", path=os.path.dirname(sys.executable))
 real_ray = pytest.mark.skipif(NO_RAY, reason="Ray is not installed: run `make test`")
@@ -303,6 +305,24 @@ def test_json(tmp_path: Path) -> None:
     answer = json.loads(done.out)
     assert (done.code, answer["exit_code"], answer["cluster"]) == (4, 4, "rehearsal")
     assert "HELLO" in done.err
+
+
+def test_the_progress_line(tmp_path: Path) -> None:
+    """On a terminal the last line tells how far it is; it goes when there is more of the log."""
+    terminal, theirs = pty.openpty()
+    argv = [sys.executable, "-m", "slurm_launch", "rehearse", "--exp-name", "test", "-n", "2", "--command", "sleep 1"]
+    env = {**without_ray(tmp_path), "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(argv, cwd=tmp_path, env=env, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # how a terminal tells the end
+        while more := os.read(terminal, 1 << 16):
+            shown += more
+    os.close(terminal)
+    assert process.wait() == 0, shown
+    assert b"... nodes joined 0/2, 0 s\r\x1b[K" in shown
+    assert b"... the command runs, " in shown
+    assert shown.rstrip().endswith(b".log and .json")
 
 
 def test_the_time_limit(tmp_path: Path) -> None:
