@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slurm
 
 # Calls of srun and scontrol, and what a job finds around it. Only the words of errors may differ. What Slurm versions
 # do differently is not here, such as how many tasks `srun --nodes=2` has in a job of three: our script says everything.
-# Nor is what one version does now so, now so: after SIGTERM to srun the task may see the signal, or only the SIGKILL after it.
+# Nor is what changes from call to call: after SIGTERM to srun a task may see the signal, or only the SIGKILL after it.
 PROBE = """#!/bin/bash
 #SBATCH --nodes=3 --nodelist=n[1-3] --ntasks-per-node=1 --cpus-per-task=2 --mem=100M --gpus-per-node=1
 #SBATCH --job-name=probe --output=probe.log --open-mode=append --time=5 --no-requeue --comment="it's a # test"

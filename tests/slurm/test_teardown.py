@@ -47,15 +47,18 @@ def test_preemption_gives_the_command_its_time(make_cluster: Callable[..., Clust
     assert left_behind(cluster) == []
 
 
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
-def test_the_batch_shell_is_killed(cluster: Cluster, sent: int) -> None:
-    job = submit(cluster, num_nodes=2, command=SAVES).wait_for("\nUP")
-    assert cluster.signal("n1", r"^/bin/bash /var/.*slurm_script", sent)
-    job.wait()
-    assert job.state["JobState"] in ("FAILED", "CANCELLED"), job.state
-    if sent == signal.SIGTERM:
-        assert job.output[-2:] == ["GOT TERM", "SAVED"], job.log
-        assert job.code == 75
+def test_the_batch_shell_is_killed(cluster: Cluster) -> None:
+    """Two jobs side by side: one gets SIGTERM, the other SIGKILL."""
+    asked = submit(cluster, num_nodes=2, node="n[1-2]", command=SAVES)
+    killed = submit(cluster, num_nodes=2, node="n[3-4]", command=SAVES)
+    for job, node, sent in ((asked, "n1", signal.SIGTERM), (killed, "n3", signal.SIGKILL)):
+        job.wait_for("\nUP")
+        assert cluster.signal(node, r"^/bin/bash /var/.*slurm_script", sent)
+    for job in (asked, killed):
+        job.wait()
+        assert job.state["JobState"] in ("FAILED", "CANCELLED"), job.state
+    assert asked.output[-2:] == ["GOT TERM", "SAVED"], asked.log
+    assert asked.code == 75
 
 
 def test_a_signal_is_for_the_command(cluster: Cluster) -> None:
