@@ -65,10 +65,11 @@ def venv_binds(*venvs: str | Path) -> list[str]:
     """The folders that virtual environments need on the nodes: themselves and the Python they were made from."""
     paths: list[str] = []
     for venv in map(Path, venvs):
-        base = (venv / "bin" / "python").resolve().parent.parent
-        for path in (str(venv.absolute()), str(base)):
-            if path not in paths and path != "/usr":  # the system's Python: each root folder has its own /usr
-                paths.append(path)
+        python = (venv / "bin" / "python").resolve()
+        found = [str(venv.absolute()), str(python.parent.parent)]
+        if found[1] == "/usr":  # the machine's own: another release has another one, init.sh puts this in its place
+            found[1:] = [str(python), f"/usr/lib/{python.name}"]
+        paths += [path for path in found if path not in paths]
     return paths
 
 

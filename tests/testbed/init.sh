@@ -33,6 +33,8 @@ for path in "${BINDS[@]}"; do
 done
 for path in "${BINDS[@]}"; do
     [[ $path == /tmp/* ]] || bind_path "$path" "$root$path"
+    # A virtual environment made with the machine's own Python means that one, whatever this release has.
+    [[ $path != /usr/bin/python3.* ]] || ln -sfn "${path##*/}" "$root/usr/bin/python3"
 done
 fresh_tmp "$root" "$LOGIN_TMP_SIZE"
 cd "$root"
