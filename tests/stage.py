@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_launch.rehearsal import rehearse, slurmd
@@ -25,6 +25,7 @@ listener = socket.create_server(("", port), backlog=200)
 time.sleep(900)' "$@"
 exec sleep 900
 """
+PYTHON = "#!/bin/sh\necho 2.60.0 None\n"  # beside `ray`, so that the script asks it for the version
 
 
 @dataclass
@@ -64,7 +65,7 @@ def without_ray(folder: Path) -> dict[str, str]:
     """An environment whose `ray` is none, so that a bring-up takes no time."""
     programs = folder / "bin"
     programs.mkdir()
-    for name, text in (("ray", RAY.replace("{python}", sys.executable)), ("python3", "#!/bin/sh\necho 2.60.0 None\n")):
+    for name, text in (("ray", RAY.replace("{python}", sys.executable)), ("python3", PYTHON)):
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
     return {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
@@ -79,7 +80,6 @@ class Rehearsed:
     tmp: Path  # its TMPDIR
     out: str = ""
     err: str = ""
-    started: float = field(default_factory=time.time)
 
     @property
     def code(self) -> int:

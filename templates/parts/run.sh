@@ -37,7 +37,7 @@ give_up() { # CODE OUTCOME CAUSE NODE: ends the job, with the likely remedy
 }
 node_lost() { # NODE: ends the job, unless it can go on without this one
   case $phase/$1 in
-    command/*) [[ $1 != "$head" && (${on_node_loss-} == continue || ${never-} == *" $1 "*) ]] || # with --min-nodes
+    command/*) [[ $1 != "$head" && (${on_node_loss-} == continue || $never == *" $1 "*) ]] || # with --min-nodes
       give_up 72 node-lost "$1 was lost while the command ran: ${why[$1]}" "$1" ;;
     bring-up/"$head")
       [[ ${words[$1]-} == *@('Failed to start GCS'|'already in use')* && $attempt -lt 9 ]] || give_up 70 head-failed "the head on $1 failed: ${why[$1]}" "$1"

@@ -10,7 +10,7 @@ start_step() { # NODE...: one srun that runs run_node there. It says everything 
   echo "$token" >&"$fd" # by this pipe, so that no command line, environment or shared file shows it
 }
 start_cluster() {
-  local random && phase=bring-up step_pids=() step_fds=() joined='' attempt=${attempt:-0} batch_pid=$$
+  local random && phase=bring-up step_pids=() step_fds=() joined='' never='' attempt=${attempt:-0} batch_pid=$$
   declare -gA step_of=() heard=() words=() why=()
   random=$(od -An -N40 -tx1 /dev/urandom | tr -d ' \n') token=${random:16}
   dir=${temp_base//%u/$USER} dir=${dir//%j/$SLURM_JOB_ID}/r$SLURM_JOB_ID-${random:0:6} job_dir=$dir.job # names that nobody can foresee

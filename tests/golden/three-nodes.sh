@@ -33,7 +33,7 @@ command -v ray >/dev/null || environment_failed 'ray is not in PATH'
 set +eu && IFS=$' \t\n' && ulimit -n "$(ulimit -Hn)" # what the environment may have set; Ray opens many files
 
 # ---- Settings: every value of this job, quoted; the code below only reads them ----
-unset token interface ip_family min_nodes on_node_loss keep_ray_logs object_store unmanaged_gpus port_first attempt partial ticked never # not ours
+unset token interface ip_family min_nodes on_node_loss keep_ray_logs object_store unmanaged_gpus port_first attempt partial ticked # not ours
 run=$slaunch_run # the log is $run.log; Ray's own logs go to $run.ray/ when something fails
 start_timeout=180 # seconds within which the nodes must have joined
 temp_base=/tmp # on each node, and short: a Unix socket path holds 107 bytes
@@ -145,7 +145,7 @@ start_step() { # NODE...: one srun that runs run_node there. It says everything 
   echo "$token" >&"$fd" # by this pipe, so that no command line, environment or shared file shows it
 }
 start_cluster() {
-  local random && phase=bring-up step_pids=() step_fds=() joined='' attempt=${attempt:-0} batch_pid=$$
+  local random && phase=bring-up step_pids=() step_fds=() joined='' never='' attempt=${attempt:-0} batch_pid=$$
   declare -gA step_of=() heard=() words=() why=()
   random=$(od -An -N40 -tx1 /dev/urandom | tr -d ' \n') token=${random:16}
   dir=${temp_base//%u/$USER} dir=${dir//%j/$SLURM_JOB_ID}/r$SLURM_JOB_ID-${random:0:6} job_dir=$dir.job # names that nobody can foresee
@@ -218,7 +218,7 @@ give_up() { # CODE OUTCOME CAUSE NODE: ends the job, with the likely remedy
 }
 node_lost() { # NODE: ends the job, unless it can go on without this one
   case $phase/$1 in
-    command/*) [[ $1 != "$head" && (${on_node_loss-} == continue || ${never-} == *" $1 "*) ]] || # with --min-nodes
+    command/*) [[ $1 != "$head" && (${on_node_loss-} == continue || $never == *" $1 "*) ]] || # with --min-nodes
       give_up 72 node-lost "$1 was lost while the command ran: ${why[$1]}" "$1" ;;
     bring-up/"$head")
       [[ ${words[$1]-} == *@('Failed to start GCS'|'already in use')* && $attempt -lt 9 ]] || give_up 70 head-failed "the head on $1 failed: ${why[$1]}" "$1"

@@ -12,7 +12,7 @@ from slurm_launch.script import TEMPLATES
 RUN = (TEMPLATES / "parts/run.sh").read_text(encoding="utf-8").partition("\nstart_cluster\n")[0]
 HARNESS = """
 declare -A step_of=([n1]=0 [n2]=0) heard=() words=() why=()
-nodes=(n1 n2) count=2 step_pids=($$) joined='' auth=token job_dir=$PWD/r.job head=n1
+nodes=(n1 n2) count=2 step_pids=($$) joined='' never='' auth=token job_dir=$PWD/r.job head=n1
 mkdir r.job && mkfifo r.job/from-nodes && exec {events}<>r.job/from-nodes
 say() { echo "$*"; }
 (%s) >&"$events" &

@@ -12,6 +12,7 @@ from typing import Any
 
 from slurm_launch import LaunchSpec
 from slurm_launch.script import render_script
+from tests import stage
 from tests.testbed import Cluster
 
 ROOT = Path(__file__).parents[2]
@@ -114,25 +115,15 @@ def wrapped_ray(cluster: Cluster, code: str, ray: str = f"{VENV}/bin/ray") -> st
     return f"export PATH={folder}:$PATH"
 
 
-# A `ray` that tells where it was started, listens where the head should, and stays.
-RAY = """#!/bin/bash
-echo "$SLURMD_NODENAME" >>{home}/started
-echo 'Ray runtime started.'
-[[ " $* " != *' --head '* ]] || exec /usr/bin/python3 -c '
-import socket, sys, time
-port = next(int(word.split("=")[1]) for word in sys.argv if word.startswith("--port="))
-listener = socket.create_server(("", port), backlog=200)
-time.sleep(900)' "$@"
-exec sleep 900
-"""
-# Beside `ray`, so that the script asks it for the version.
-PYTHON = "#!/bin/bash\necho 2.60.0 None\n"
-
-
 def standing_ray(cluster: Cluster) -> str:
-    """Shell code for load_env that puts a `ray` before the real one which only stands there: it takes no time."""
+    """Shell code for load_env that puts a `ray` before the real one which only stands there: it takes no time.
+
+    It tells where it was started."""
+    ray = stage.RAY.replace("{python}", "/usr/bin/python3").replace(
+        "\n", f'\necho "$SLURMD_NODENAME" >>{HOME}/started\n', 1
+    )
     cluster.run(["mkdir", "-p", f"{HOME}/standing"], check=True)
-    for name, text in (("ray", RAY.replace("{home}", HOME)), ("python3", PYTHON)):
+    for name, text in (("ray", ray), ("python3", stage.PYTHON)):
         cluster.run(["tee", f"{HOME}/standing/{name}"], stdin=text, check=True)
         cluster.run(["chmod", "755", f"{HOME}/standing/{name}"], check=True)
     return f"export PATH={HOME}/standing:$PATH"
