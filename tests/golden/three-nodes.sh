@@ -105,7 +105,7 @@ run_node() { # INDEX of the step's first node
     ip=${SLAUNCH_NODE_IP:-$(route_source "$head_ip")} # this node's own address in the head's network
     set -- "$@" --address="$address" ${ip:+--node-ip-address="$ip"} "${ray_worker_args[@]}"
     until [[ $order$ended ]] || (: >"/dev/tcp/$head_ip/$port") 2>/dev/null; do read -r -t 0.1 order; done
-    [[ ! $order$ended ]] || { rm -rf "$dir" && return; } # it is over before it began
+    [[ ! $order$ended ]] || { trap '' TERM && rm -rf "$dir" && return; } # it is over before it began
     ! mkdir -m 700 "${dir%.*}.0" 2>/dev/null || shadow=${dir%.*}.0 # an old Ray has a worker's files under the head's path
   fi
   # A session of its own, and a mark that is inherited: so we find our own processes in the end, and nobody else's.
@@ -119,7 +119,7 @@ run_node() { # INDEX of the step's first node
     { grep -iE 'err|exit code|exception|fail|found|space|in use' "$log" || cat "$log"; } | tail -n 5 | cut -c1-300 | sed "s/^/said $node /"
     keep=1 && echo "failed $node its Ray has ended"
   fi
-  end_processes TERM || end_processes KILL
+  trap '' TERM; end_processes TERM || end_processes KILL # Slurm sends it twice now and then: the search must not be hit
   [[ ! $keep && $order != *keep* ]] || { mkdir -p "$run.ray/$node" && cp -r "$log" "$dir"/t/session_2*/logs ${shadow:+"$shadow"/t/session_2*/logs} "$_"; } 2>/dev/null
   rm -rf "$dir" ${shadow:+"$shadow"} ${ended:+"$job_dir"}
 }

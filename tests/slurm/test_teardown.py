@@ -109,3 +109,12 @@ def test_the_job_leaves_the_queue_at_once_and_keeps_logs_on_request(cluster: Clu
     for node in ("n1", "n2", "n3"):
         assert "ray-start.log" in job.kept(node), job.log
         assert any("raylet" in name for name in job.kept(node))
+
+
+def test_sigterm_more_than_once(cluster: Cluster) -> None:
+    """At the time limit Slurm sends it twice: the second one meets the clean-up."""
+    job = submit(cluster, num_nodes=2, command=SAVES).wait_for("\nUP")
+    storm = f"while squeue -h -j {job.id} | grep -q .; do scancel --signal=TERM {job.id}; done"
+    cluster.run(["bash", "-c", storm])
+    job.wait()
+    assert job.end["outcome"] in ("node-lost", "ended-from-outside"), job.log
