@@ -18,11 +18,12 @@ EXPERIMENT = "Experiment"
 RESOURCES = "Resources"
 JOB = "Slurm job"
 ENVIRONMENT = "Environment"
+CONTAINER = "Container"
 CLUSTER = "Ray cluster"
 NETWORK = "Network"
 HATCHES = "Escape hatches"
 FILES = "Files and configuration"
-GROUPS = (EXPERIMENT, RESOURCES, JOB, ENVIRONMENT, CLUSTER, NETWORK, HATCHES, FILES)
+GROUPS = (EXPERIMENT, RESOURCES, JOB, ENVIRONMENT, CONTAINER, CLUSTER, NETWORK, HATCHES, FILES)
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,20 @@ Variables = Annotated[dict[str, str], BeforeValidator(values.environment)]
 Directives = Annotated[dict[str, str | None], BeforeValidator(values.directives)]
 Dropped = Annotated[Lines, AfterValidator(values.dropped)]
 Count = Annotated[int, Field(ge=1)]
+Image = Annotated[Line, AfterValidator(values.image)]
+Mounts = Annotated[Lines, AfterValidator(values.mounts)]
 
 # Options of which a job can have one: a higher layer's choice replaces a lower layer's.
 ALTERNATIVES: tuple[tuple[str, ...], ...] = (("mem", "mem_per_cpu", "mem_per_gpu"),)
+# Options that mean something only beside another: a user who gives one alone is told, a profile may well hold it.
+_IMAGES = ("container_image", "head_image", "worker_image")
+NEEDS: dict[str, tuple[str, ...]] = {
+    "gpu_type": ("num_gpus",),
+    **{
+        f"container_{name}": _IMAGES
+        for name in ("mounts", "workdir", "home", "writable", "cleanenv", "gpus", "setup", "arg")
+    },
+}
 
 
 class LaunchSpec(BaseModel):
@@ -139,6 +151,30 @@ class LaunchSpec(BaseModel):
         (), ENVIRONMENT, "Shell code that sets up the environment, run before anything else; repeat it for more.",
         metavar="CODE", examples=("module load cuda/12.4",))
 
+    container_image: Image | None = option(
+        None, CONTAINER, "Image in which Ray and the command run: a file, or a name in a registry.",
+        metavar="IMAGE", examples=("nvcr.io#nvidia/pytorch:24.10-py3",))
+    container_runtime: Literal["pyxis", "apptainer", "singularity", "podman", "podman-hpc", "shifter", "charliecloud", "none"] = option(
+        "pyxis", CONTAINER, "What runs the image (none: no container, whatever the profile says).")
+    container_mounts: Mounts = option(
+        (), CONTAINER, "Directories to mount, separated by commas; the job's own directory is always there.",
+        metavar="SRC[:DST[:ro]]", examples=("/data:/data:ro",))
+    container_workdir: Annotated[Line, AfterValidator(values.container_path)] | None = option(
+        None, CONTAINER, "Where Ray and the command start in the container. Default: the job's directory.", metavar="DIR", examples=("/work",))
+    container_home: bool = option(False, CONTAINER, "Mount your home directory.")
+    container_writable: bool = option(False, CONTAINER, "Let the job write to its copy of the image.")
+    container_cleanenv: bool = option(False, CONTAINER, "Keep the job's variables out, but for --env, Ray's and Slurm's.")
+    container_gpus: Literal["auto", "nvidia", "amd", "none"] = option(
+        "auto", CONTAINER, "Whose GPUs the runtime has to let in (auto: by --gpu-type).")
+    container_setup: Codes = option(
+        (), CONTAINER, "Shell code that runs inside the container before Ray and the command; repeat it for more.",
+        metavar="CODE", examples=("source /opt/venv/bin/activate",))
+    container_arg: Lines = option((), CONTAINER, "One more argument for the runtime.", metavar="ARG", examples=("--container-remap-root",))
+    head_image: Image | None = option(
+        None, CONTAINER, "Another image for the head node and the command.", metavar="IMAGE", examples=("/images/cpu.sqsh",))
+    worker_image: Image | None = option(
+        None, CONTAINER, "Another image for the workers.", metavar="IMAGE", examples=("/images/gpu.sqsh",))
+
     start_timeout: Count = option(180, CLUSTER, "Seconds within which the nodes must have joined.", metavar="S")
     min_nodes: Count | None = option(
         None, CLUSTER, "Begin the command with so many nodes; the others may join later. Default: all.", metavar="K", examples=(2,))
@@ -193,7 +229,27 @@ class LaunchSpec(BaseModel):
             )
         if self.gpu_type is not None and self.num_gpus == 0:
             raise BadValue("--gpu-type without --num-gpus asks for no GPU", "add --num-gpus N")
+        self._container_fits()
         return self
+
+    def _container_fits(self) -> None:
+        if not self.image:
+            if self.worker_image and self.container_runtime != "none":
+                raise BadValue(
+                    "--worker-image alone leaves the head without an image", "add --head-image or --container-image"
+                )
+            for name, needed in NEEDS.items():
+                if needed == _IMAGES and getattr(self, name) != type(self).model_fields[name].default:
+                    hint = "add --container-image" if self.container_runtime != "none" else "leave it out"
+                    raise BadValue(f"{flag_name(name)} without a container has no effect", hint)
+            return
+        for mount in self.container_mounts:
+            source, target = mount.split(":")[:2]
+            if target == self.temp_dir.rstrip("/") != source:
+                raise BadValue(
+                    f"--container-mounts puts {source} where --temp-dir is: {target}",
+                    f"give --temp-dir {source} instead, or mount it elsewhere: Ray and the script meet in --temp-dir",
+                )
 
     @property
     def nodes(self) -> int:
@@ -201,6 +257,15 @@ class LaunchSpec(BaseModel):
         if self.num_nodes is not None:
             return self.num_nodes
         return len(values.hosts(self.node)) if self.node is not None else 1
+
+    @property
+    def image(self) -> str | None:
+        """The head's and the command's image; None without a container."""
+        return None if self.container_runtime == "none" else self.head_image or self.container_image
+
+    @property
+    def workers_image(self) -> str | None:
+        return self.image and (self.worker_image or self.container_image or self.image)
 
     def given(self) -> dict[str, Any]:
         """The values that differ from the defaults, plain enough for JSON and YAML, by their YAML keys."""
