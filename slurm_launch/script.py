@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slurm_launch import __version__
+from slurm_launch.containers import HEADS, WORKERS, Code, Word, gpu_kind, runtime_of
 from slurm_launch.directives import directive_lines
 from slurm_launch.errors import UsageError
 
@@ -69,6 +70,7 @@ def render_script(
             ports_part="parts/ports-range.sh" if spec.port_range else "parts/ports.sh",
             port_first=Raw(port_first),
             port_last=Raw(port_last),
+            container=_container(spec),
         )
     except UsageError:
         raise
@@ -108,10 +110,62 @@ def _embed(embedded: Embedded) -> str:
     return json.dumps(origin, sort_keys=True)
 
 
-def _end_mark(command: str) -> str:
-    """A line that ends the command's here-document and does not occur in it."""
-    mark = "END_OF_COMMAND"
-    while re.search(rf"^{mark}$", command, re.MULTILINE):
+@dataclass(frozen=True)
+class Container:
+    """What the template writes of a job's container."""
+
+    runtime: Raw
+    image: str
+    worker_image: str
+    program: str  # that the nodes must have, or nothing
+    mounts_ours: bool
+    part: str | None
+    step: Raw  # words for bash arrays
+    worker_step: Raw
+    enter: Raw
+    worker_enter: Raw
+    enter_for_command: Raw
+    env: str  # names of the variables in which the image does not have the last word
+    unset: Raw  # of the job's variables those that would lead the image's programs astray
+    setup_mark: Raw
+    visible_gpus: bool
+
+
+def _container(spec: LaunchSpec) -> Container | None:
+    runtime = runtime_of(spec)
+    if runtime is None:
+        return None
+    image, worker_image = runtime.image(spec.image or ""), runtime.image(spec.workers_image or "")
+    differ = worker_image != image
+    setup: list[Word] = ["bash", "-c", Code('"$container_setup"'), "bash"] if spec.container_setup else []
+    astray = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "PYTHONHOME", "TMPDIR")
+    own = ("RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_TMPDIR", "SLAUNCH_NODE_DIR")
+    return Container(
+        runtime=Raw(runtime.name),
+        image=image,
+        worker_image=worker_image,
+        program=runtime.program or "",
+        mounts_ours=runtime.mounts_ours,
+        part=runtime.part,
+        step=_array(runtime.step(spec, HEADS)),
+        worker_step=_array(runtime.step(spec, WORKERS)) if differ else Raw('"${head_step[@]}"'),
+        enter=_array([*runtime.enter(spec, HEADS), *setup]),
+        worker_enter=_array([*runtime.enter(spec, WORKERS), *setup]) if differ else Raw('"${head_enter[@]}"'),
+        enter_for_command=_array(runtime.enter_for_command()),
+        env=",".join([*own, *spec.env]),
+        unset=Raw(" ".join(name for name in astray if name not in spec.env)),
+        setup_mark=Raw(_end_mark("\n".join(spec.container_setup), "END_OF_SETUP")),
+        visible_gpus=gpu_kind(spec) == "nvidia",
+    )
+
+
+def _array(words: Iterable[Word]) -> Raw:
+    return Raw(" ".join(word if isinstance(word, Code) else shlex.quote(word) for word in words))
+
+
+def _end_mark(text: str, mark: str = "END_OF_COMMAND") -> str:
+    """A line that ends a here-document and does not occur in it."""
+    while re.search(rf"^{mark}$", text, re.MULTILINE):
         mark += "_"
     return mark
 

@@ -233,7 +233,10 @@ class LaunchSpec(BaseModel):
         return self
 
     def _container_fits(self) -> None:
-        if not self.image:
+        from slurm_launch import containers  # which knows the spec by its type only
+
+        runtime = containers.runtime_of(self)
+        if runtime is None:
             if self.worker_image and self.container_runtime != "none":
                 raise BadValue(
                     "--worker-image alone leaves the head without an image", "add --head-image or --container-image"
@@ -243,6 +246,7 @@ class LaunchSpec(BaseModel):
                     hint = "add --container-image" if self.container_runtime != "none" else "leave it out"
                     raise BadValue(f"{flag_name(name)} without a container has no effect", hint)
             return
+        runtime.check(self)
         for mount in self.container_mounts:
             source, target = mount.split(":")[:2]
             if target == self.temp_dir.rstrip("/") != source:

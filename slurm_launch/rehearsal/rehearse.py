@@ -138,6 +138,8 @@ def _check_machine(spec: LaunchSpec, env: dict[str, str], tell: Tell) -> None:
             at="--env PATH",
             hint="add to the one that is there: --load-env 'export PATH=/dir:$PATH'",
         )
+    if spec.image and spec.container_runtime != "pyxis":
+        return  # Ray is in the image
     if spec.modules or spec.conda_env or spec.venv or spec.load_env:
         return  # whether Ray is there, the script itself tells
     _find_ray(env, tell)
@@ -181,6 +183,8 @@ def _notes(spec: LaunchSpec, fault: Fault | None) -> Iterator[str]:
     yield f"not shown: the queue, limits of memory and GPUs, a network; all nodes share {os.cpu_count()} cores"
     if spec.array is not None:
         yield "of a job array the first task is rehearsed"
+    if spec.image and spec.container_runtime == "pyxis":
+        yield "no container: Pyxis belongs to a cluster, so Ray and the command run in this machine's environment"
     if fault is not None:
         yield f"fault: {fault.describe(_node_name(spec, fault.node))}"
 

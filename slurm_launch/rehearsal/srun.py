@@ -19,18 +19,26 @@ from slurm_launch.rehearsal.job import Folder, Job, fill, node_environment
 _VALUED = """chdir cpu-bind cpus-per-task distribution error exclude export gpus-per-node gpus-per-task gres input
 job-name jobid mem mem-bind mem-per-cpu mem-per-gpu mpi nodelist nodes ntasks ntasks-per-node output relative time
 wait"""
-_PLAIN = "exact exclusive kill-on-bad-exit label overlap quiet unbuffered verbose whole"
+_PLAIN = "exact exclusive help kill-on-bad-exit label overlap quiet unbuffered verbose whole"
+# Pyxis's own: a rehearsal takes them, so that the script goes its way, and enters no container.
+_PYXIS = "container-image container-mounts container-name container-workdir container-env container-save"
+_PYXIS_PLAIN = " ".join(
+    f"container-{name} no-container-{name}" for name in ("mount-home", "remap-root", "entrypoint", "writable")
+)
 SHORT = {
     "c": "cpus-per-task", "D": "chdir", "e": "error", "i": "input", "J": "job-name", "K": "kill-on-bad-exit",
     "l": "label", "m": "distribution", "N": "nodes", "n": "ntasks", "o": "output", "Q": "quiet", "r": "relative",
     "t": "time", "u": "unbuffered", "v": "verbose", "W": "wait", "w": "nodelist", "x": "exclude",
 }  # fmt: skip
-KNOWN = Known("srun", _VALUED.split(), _PLAIN.split(), SHORT)
+KNOWN = Known("srun", f"{_VALUED} {_PYXIS}".split(), f"{_PLAIN} {_PYXIS_PLAIN}".split(), SHORT)
 FORWARDED = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def main(folder: Folder, argv: list[str]) -> int:
     options, command = KNOWN.parse(argv)
+    if "help" in options:
+        print("Usage: srun [OPTIONS...] executable [args...]\n  --" + "\n  --".join(sorted(KNOWN.valued | KNOWN.plain)))
+        return 0
     job = folder.job()
     wanted = options.get("jobid", os.environ.get("SLURM_JOB_ID"))
     if job is None or wanted != str(job.id):

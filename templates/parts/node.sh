@@ -1,7 +1,7 @@
 # Each node's part. Orders come by its standard input (the token, then `stop.` or `stop and keep the logs.`), news go out: `up` every 5 s.
 run_node() { # INDEX of the step's first node
   local node=${SLURMD_NODENAME:-$(hostname)} dir=$dir.$(($1 + SLURM_NODEID)) gpus=${SLURM_GPUS_ON_NODE:-${unmanaged_gpus:-0}}
-  local log=$dir/ray-start.log order='' more='' ended='' keep='' also='' shadow='' token pid pids reason python version memory store ip
+  local log=$dir/ray-start.log order='' more='' ended='' keep='' also='' shadow='' token pid pids reason version memory store ip enter
   trap 'ended=1' TERM && trap : PIPE USR1 USR2 && ulimit -n "$(ulimit -Hn)" # TERM: Slurm ends the step. PIPE: nobody listens any more
   # The directory is made by us, now: what somebody else put in its place, a link above all, is not used.
   if ! read -r token || ! reason=$({ mkdir -p "${dir%/*}" && mkdir -m 700 "$dir" && (umask 077 && echo "$token" >"$dir/token"); } 2>&1); then
@@ -20,20 +20,20 @@ run_node() { # INDEX of the step's first node
     --memory=$(((memory << 20) - store)) --object-store-memory="$store" --disable-usage-stats --log-color=false "${port_args[@]}"
   if [[ $node == "$head" ]]; then
     set -- "$@" --head --node-ip-address="$head_ip" --port="$port" --dashboard-host=127.0.0.1 --dashboard-port=$((port + 2))
-    python=$(command -v ray) && python=${python%/*}/python3 && [[ -x $python ]] || python=python3 # the one that has Ray
     # Ray Client is an extra of Ray's that needs grpc: without it the flag is an error, with it the default port may be taken.
-    version=$("$python" -c 'from importlib import metadata as m, util as u; print(m.version("ray"), u.find_spec("grpc") and "client")')
+    version='from importlib import metadata as m, util as u; print(m.version("ray"), u.find_spec("grpc") and "client")' enter=("${head_enter[@]}")
+    version=$("${enter[@]}" bash -c 'p=$(command -v ray) p=${p%/*}/python3 && [[ -x $p ]] || p=python3; exec "$p" -c "$0"' "$version") # its own python
     echo "ray $version" && [[ $version != *client ]] || set -- "$@" --ray-client-server-port=$((port + 1))
     set -- "$@" "${ray_head_args[@]}"
   else
-    ip=${SLAUNCH_NODE_IP:-$(route_source "$head_ip")} # this node's own address in the head's network
+    enter=("${worker_enter[@]}") ip=${SLAUNCH_NODE_IP:-$(route_source "$head_ip")} # this node's own address in the head's network
     set -- "$@" --address="$address" ${ip:+--node-ip-address="$ip"} "${ray_worker_args[@]}"
     until [[ $order$ended ]] || (: >"/dev/tcp/$head_ip/$port") 2>/dev/null; do read -r -t 0.1 order; done
     [[ ! $order$ended ]] || { trap '' TERM && rm -rf "$dir" && return; } # it is over before it began
     ! mkdir -m 700 "${dir%.*}.0" 2>/dev/null || shadow=${dir%.*}.0 # an old Ray has a worker's files under the head's path
   fi
   # A session of its own, and a mark that is inherited: so we find our own processes in the end, and nobody else's.
-  SLAUNCH_NODE_DIR=$dir setsid ray start "$@" "${ray_args[@]}" </dev/null &>"$log" & pid=$! SECONDS=5
+  SLAUNCH_NODE_DIR=$dir setsid "${enter[@]}" ray start "$@" "${ray_args[@]}" </dev/null &>"$log" & pid=$! SECONDS=5
   while order+=$more && [[ $order != *. && ! $ended ]] && kill -0 "$pid" 2>/dev/null; do # the time may end within a line
     read -r -t 0.2 more || (($? > 128)) || more=. # nobody is at the other end any more
     ((SECONDS < 5)) || if grep -q 'Ray runtime started' "$log"; then SECONDS=0 && echo "up $node"; elif

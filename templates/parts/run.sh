@@ -58,7 +58,7 @@ until [[ $phase == command ]] && ! kill -0 "$command_pid" 2>/dev/null; do
     say ready nodes="$(wc -w <<<"$joined")/$count" && say command "${command%%$'\n'*}"
     export RAY_ADDRESS=$address RAY_TMPDIR=$dir.0/t RAY_AUTH_TOKEN_PATH=$dir.0/token SLAUNCH_NODE_DIR=$job_dir # its mark
     set -m # a process group of its own, so that a signal reaches all of it
-    bash -c "$command" </dev/null &
+    "${enter_for_command[@]}" "${head_enter[@]}" bash -c "$command" </dev/null &
     command_pid=$! && set +m
   elif ((SECONDS >= deadline)); then
     missing=$(for node in "${nodes[@]}"; do [[ $joined == *" $node "* ]] || printf '%s ' "$node"; done)

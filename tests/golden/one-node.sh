@@ -2,7 +2,7 @@
 # train: a Ray cluster of 1 node, and a command on it.
 # Made by slurm-launch 0.1.0 at 2026-01-02T03:04:05+00:00. Plain bash 4.4 for Slurm 22.05 or newer and Ray: edit it, sbatch it anywhere.
 # The job ends with the command's own exit code, or with one of ours: 70 head failed, 71 nodes missing, 72 node lost,
-# 73 environment, 74 time limit, 75 ended from outside, 76 temporary directory, 77 script, 78 no network address.
+# 73 environment, 74 time limit, 75 ended from outside, 76 temporary directory, 77 script, 78 no network address, 79 container.
 # spec: {"own": {"command": "python train.py", "exp-name": "train"}}
 # shellcheck disable=SC2016,SC2054,SC2089,SC2090,SC2209,SC2317,SC2329 # values are data, and some functions run on the nodes
 # ---- 1. What the job asks of Slurm ----
@@ -32,12 +32,12 @@ command -v ray >/dev/null || environment_failed 'ray is not in PATH'
 set +eu && IFS=$' \t\n' && ulimit -n "$(ulimit -Hn)" # what the environment may have set; Ray opens many files
 
 # ---- Settings: every value of this job, quoted; the code below only reads them ----
-unset token interface ip_family min_nodes on_node_loss keep_ray_logs object_store unmanaged_gpus port_first attempt partial ticked # not ours
+unset image token interface ip_family min_nodes on_node_loss keep_ray_logs object_store unmanaged_gpus port_first attempt partial ticked # not ours
 run=$slaunch_run # the log is $run.log; Ray's own logs go to $run.ray/ when something fails
 start_timeout=180 # seconds within which the nodes must have joined
 temp_base=/tmp # on each node, and short: a Unix socket path holds 107 bytes
 auth=token # token: nobody but you can use the cluster; off: anybody in the network can
-srun_args=() ray_args=() ray_head_args=() ray_worker_args=()
+srun_args=() ray_args=() ray_head_args=() ray_worker_args=() head_step=() worker_step=() head_enter=() worker_enter=() enter_for_command=() at_end=() # these for containers
 IFS= read -r -d '' command <<'END_OF_COMMAND' # yours, to the letter
 python train.py
 END_OF_COMMAND
@@ -76,7 +76,7 @@ port_flags() { port_args=(--min-worker-port=0 --max-worker-port=0 --dashboard-ag
 # Each node's part. Orders come by its standard input (the token, then `stop.` or `stop and keep the logs.`), news go out: `up` every 5 s.
 run_node() { # INDEX of the step's first node
   local node=${SLURMD_NODENAME:-$(hostname)} dir=$dir.$(($1 + SLURM_NODEID)) gpus=${SLURM_GPUS_ON_NODE:-${unmanaged_gpus:-0}}
-  local log=$dir/ray-start.log order='' more='' ended='' keep='' also='' shadow='' token pid pids reason python version memory store ip
+  local log=$dir/ray-start.log order='' more='' ended='' keep='' also='' shadow='' token pid pids reason version memory store ip enter
   trap 'ended=1' TERM && trap : PIPE USR1 USR2 && ulimit -n "$(ulimit -Hn)" # TERM: Slurm ends the step. PIPE: nobody listens any more
   # The directory is made by us, now: what somebody else put in its place, a link above all, is not used.
   if ! read -r token || ! reason=$({ mkdir -p "${dir%/*}" && mkdir -m 700 "$dir" && (umask 077 && echo "$token" >"$dir/token"); } 2>&1); then
@@ -95,20 +95,20 @@ run_node() { # INDEX of the step's first node
     --memory=$(((memory << 20) - store)) --object-store-memory="$store" --disable-usage-stats --log-color=false "${port_args[@]}"
   if [[ $node == "$head" ]]; then
     set -- "$@" --head --node-ip-address="$head_ip" --port="$port" --dashboard-host=127.0.0.1 --dashboard-port=$((port + 2))
-    python=$(command -v ray) && python=${python%/*}/python3 && [[ -x $python ]] || python=python3 # the one that has Ray
     # Ray Client is an extra of Ray's that needs grpc: without it the flag is an error, with it the default port may be taken.
-    version=$("$python" -c 'from importlib import metadata as m, util as u; print(m.version("ray"), u.find_spec("grpc") and "client")')
+    version='from importlib import metadata as m, util as u; print(m.version("ray"), u.find_spec("grpc") and "client")' enter=("${head_enter[@]}")
+    version=$("${enter[@]}" bash -c 'p=$(command -v ray) p=${p%/*}/python3 && [[ -x $p ]] || p=python3; exec "$p" -c "$0"' "$version") # its own python
     echo "ray $version" && [[ $version != *client ]] || set -- "$@" --ray-client-server-port=$((port + 1))
     set -- "$@" "${ray_head_args[@]}"
   else
-    ip=${SLAUNCH_NODE_IP:-$(route_source "$head_ip")} # this node's own address in the head's network
+    enter=("${worker_enter[@]}") ip=${SLAUNCH_NODE_IP:-$(route_source "$head_ip")} # this node's own address in the head's network
     set -- "$@" --address="$address" ${ip:+--node-ip-address="$ip"} "${ray_worker_args[@]}"
     until [[ $order$ended ]] || (: >"/dev/tcp/$head_ip/$port") 2>/dev/null; do read -r -t 0.1 order; done
     [[ ! $order$ended ]] || { trap '' TERM && rm -rf "$dir" && return; } # it is over before it began
     ! mkdir -m 700 "${dir%.*}.0" 2>/dev/null || shadow=${dir%.*}.0 # an old Ray has a worker's files under the head's path
   fi
   # A session of its own, and a mark that is inherited: so we find our own processes in the end, and nobody else's.
-  SLAUNCH_NODE_DIR=$dir setsid ray start "$@" "${ray_args[@]}" </dev/null &>"$log" & pid=$! SECONDS=5
+  SLAUNCH_NODE_DIR=$dir setsid "${enter[@]}" ray start "$@" "${ray_args[@]}" </dev/null &>"$log" & pid=$! SECONDS=5
   while order+=$more && [[ $order != *. && ! $ended ]] && kill -0 "$pid" 2>/dev/null; do # the time may end within a line
     read -r -t 0.2 more || (($? > 128)) || more=. # nobody is at the other end any more
     ((SECONDS < 5)) || if grep -q 'Ray runtime started' "$log"; then SECONDS=0 && echo "up $node"; elif
@@ -133,12 +133,12 @@ end_processes() { # SIGNAL: true when none of ours is left within a second
   done && false
 }
 start_step() { # NODE...: one srun that runs run_node there. It says everything itself: what a step inherits differs by version.
-  local step=${#step_pids[@]} first=${#step_of[@]} node fd cpus=${SLURM_JOB_CPUS_PER_NODE%%(*} list
+  local step=${#step_pids[@]} first=${#step_of[@]} node fd cpus=${SLURM_JOB_CPUS_PER_NODE%%(*} list role
   [[ $SLURM_JOB_CPUS_PER_NODE != *,* ]] || { cpus='' && unset SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK; } # unequal: all
-  for node in "$@"; do step_of[$node]=$step; done
+  for node in "$@"; do step_of[$node]=$step; done && if [[ $1 == "$head" ]]; then role=("${head_step[@]}"); else role=("${worker_step[@]}"); fi
   list=$(IFS=, && echo "$*") && mkfifo "$job_dir/to-$step"
   srun --nodes=$# --ntasks=$# --ntasks-per-node=1 --nodelist="$list" ${cpus:+--cpus-per-task="$cpus"} --overlap \
-    --export=ALL --cpu-bind=none --mpi=none --kill-on-bad-exit=0 --wait=0 "${srun_args[@]}" bash -c "$node_code" bash "$first" \
+    --export=ALL --cpu-bind=none --mpi=none --kill-on-bad-exit=0 --wait=0 "${srun_args[@]}" "${role[@]}" bash -c "$node_code" bash "$first" \
     <"$job_dir/to-$step" >"$job_dir/from-nodes" 2>"$job_dir/srun-$step.err" &
   step_pids+=($!) && exec {fd}>"$job_dir/to-$step" && step_fds+=("$fd")
   echo "$token" >&"$fd" # by this pipe, so that no command line, environment or shared file shows it
@@ -154,7 +154,7 @@ start_cluster() {
   exec {events}<>"$job_dir/from-nodes" {silence}<>"$job_dir/silence" && pick_port
   address=$head_ip:$port && [[ $head_ip != *:* ]] || address=[$head_ip]:$port # IPv6
   node_code=$(declare -p dir job_dir run head head_ip address ray_args ray_head_args ray_worker_args port ${port_first+port_first port_last} ${interface+interface} \
-    ${object_store+object_store} ${unmanaged_gpus+unmanaged_gpus} batch_pid && declare -f run_node end_processes route_source port_flags free_block)$'\nrun_node "$1"'
+    ${object_store+object_store} ${unmanaged_gpus+unmanaged_gpus} ${head_enter+head_enter worker_enter} batch_pid && declare -f run_node end_processes route_source port_flags free_block)$'\nrun_node "$1"'
   say starting nodes="$count" head="$head" address="$address" auth="$auth" job="$SLURM_JOB_ID"
   start_step "$head" && if ((count > 1)); then start_workers; fi
 }
@@ -164,7 +164,7 @@ stop_cluster() { # OUTCOME: the command gets SIGTERM and ten seconds, then SIGKI
   [[ $1 != @(ok|retry) || ${keep_ray_logs-} ]] || order=stop.
   trap : PIPE && for fd in "${step_fds[@]}"; do { echo "$order" >&"$fd"; } 2>/dev/null; done # some may be gone already
   gone 20 "${step_pids[@]}" # a node that does not answer is left to Slurm, which ends its step when this script is over
-  rm -rf "${job_dir:?}"
+  rm -rf "${job_dir:?}" && "${at_end[@]}"
 }
 gone() { for ((i = $1 * 10; i > 0; i--)); do kill -0 -- "${@:2}" 2>/dev/null || return 0; pause 0.1; done; false; } # SECONDS PID...
 pause() { read -r -t "$1" -u "$silence" _ || :; } # SECONDS, at the cost of no process
@@ -230,7 +230,7 @@ until [[ $phase == command ]] && ! kill -0 "$command_pid" 2>/dev/null; do
     say ready nodes="$(wc -w <<<"$joined")/$count" && say command "${command%%$'\n'*}"
     export RAY_ADDRESS=$address RAY_TMPDIR=$dir.0/t RAY_AUTH_TOKEN_PATH=$dir.0/token SLAUNCH_NODE_DIR=$job_dir # its mark
     set -m # a process group of its own, so that a signal reaches all of it
-    bash -c "$command" </dev/null &
+    "${enter_for_command[@]}" "${head_enter[@]}" bash -c "$command" </dev/null &
     command_pid=$! && set +m
   elif ((SECONDS >= deadline)); then
     missing=$(for node in "${nodes[@]}"; do [[ $joined == *" $node "* ]] || printf '%s ' "$node"; done)

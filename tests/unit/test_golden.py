@@ -9,12 +9,14 @@ import sys
 import tempfile
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from slurm_launch import LaunchSpec
+from slurm_launch.containers import RUNTIMES
 from slurm_launch.script import render_script
+from slurm_launch.spec import CONTAINER, options
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden"
@@ -96,6 +98,50 @@ CASES: dict[str, dict[str, Any]] = {
         "ray_worker_arg": ['--resources={"worker": 1}'],
         "run_dir": "runs/50%",
     },
+    # one for every container runtime
+    "pyxis": {
+        **THREE,
+        "num_gpus": 8,
+        "container_image": "nvcr.io/nvidia/nemo-rl:latest",
+        "container_mounts": "/data:/data:ro,/home",
+        "container_workdir": "/work",
+        "env": {"HF_HOME": "/data/hf"},
+    },
+    "pyxis-everything": {
+        **THREE,
+        "array": "0-3",
+        "head_image": "/images/cpu.sqsh",
+        "worker_image": "./gpu.sqsh",
+        "container_home": True,
+        "container_writable": True,
+        "container_arg": ["--container-remap-root"],
+        "container_setup": ["source /opt/venv/bin/activate", "export A='it is'"],
+    },
+    "apptainer": {**THREE, "container_runtime": "apptainer", "container_image": "/images/ray.sif", "num_gpus": 1},
+    "singularity": {
+        **THREE,
+        "container_runtime": "singularity",
+        "container_image": "rayproject/ray:2.60.0",
+        "worker_image": "rocm/pytorch",
+        "num_gpus": 4,
+        "gpu_type": "mi250",
+        "container_cleanenv": True,
+        "container_home": True,
+        "container_writable": True,
+        "env": {"HF_HOME": "/data/hf"},
+    },
+    "podman": {**THREE, "container_runtime": "podman", "container_image": "docker://quay.io/ray:1", "num_gpus": 1},
+    "podman-hpc": {
+        **THREE,
+        "container_runtime": "podman-hpc",
+        "container_image": "quay.io#ray:1",
+        "num_gpus": 1,
+        "container_gpus": "nvidia",
+        "container_mounts": ["/data"],
+        "container_cleanenv": True,
+    },
+    "shifter": {**THREE, "container_runtime": "shifter", "container_image": "ray:1", "container_mounts": ["/a:/b:ro"]},
+    "charliecloud": {**THREE, "container_runtime": "charliecloud", "container_image": "/images/ray"},
 }
 
 
@@ -122,7 +168,16 @@ def test_everything_is_everything() -> None:
     """An option that is added to the spec is to be seen in a script."""
     alternatives = {"num_nodes", "mem", "mem_per_gpu", "gpu_directive"}  # in the other cases
     about_the_launcher = {"template", "profile", "config"}
-    assert set(LaunchSpec.model_fields) - set(CASES["everything"]) == alternatives | about_the_launcher
+    of_containers = {name for name, option in options().items() if option.group == CONTAINER}
+    rest = set(LaunchSpec.model_fields) - set(CASES["everything"])
+    assert rest == alternatives | about_the_launcher | of_containers
+    assert of_containers <= {name for case in CASES.values() for name in case}
+
+
+def test_every_runtime_has_a_golden_script() -> None:
+    shown = {case.get("container_runtime", "pyxis") for case in CASES.values() if "container_image" in case}
+    assert shown == set(RUNTIMES)
+    assert set(RUNTIMES) | {"none"} == set(get_args(LaunchSpec.model_fields["container_runtime"].annotation))
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -1,0 +1,110 @@
+"""Containers: what the options accept, and what each runtime makes of them. tests/golden has the whole scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from slurm_launch import LaunchSpec
+from slurm_launch.containers import RUNTIMES, gpu_kind
+
+Launcher = Callable[..., Any]  # tests/unit/conftest.py
+GOOD = ("--exp-name", "test", "--command", "true")
+IMAGE = ("--container-image", "ubuntu:24.04")
+
+BAD = [
+    (("--container-runtime", "apptaner", *IMAGE), "--container-runtime has no choice 'apptaner'", "did you mean 'apptainer'?"),
+    (("--container-image", ""), "--container-image is empty", "leave the option out"),
+    (("--container-image", "a\nb"), "--container-image contains a line break", "one line"),
+    (("--container-image", "a b"), "--container-image cannot be an image: 'a b'", "without blanks"),
+    (("--container-image", "ray.sqsh"), "--container-image would be taken for a name in a registry", "write ./ray.sqsh"),
+    ((*IMAGE, "--container-mounts", "data"), "--container-mounts has neither a colon nor an absolute path: 'data'", "SRC:DST"),
+    ((*IMAGE, "--container-mounts", "data:/data"), "--container-mounts is not an absolute path: 'data'", "SRC:DST"),
+    ((*IMAGE, "--container-mounts", "/data:data"), "--container-mounts is not an absolute path: 'data'", "SRC:DST"),
+    ((*IMAGE, "--container-mounts", "/data:"), "--container-mounts is not a mount: '/data:'", "SRC:DST"),
+    ((*IMAGE, "--container-mounts", "/a:/b:rx"), "--container-mounts is not a mount: '/a:/b:rx'", "SRC:DST:ro"),
+    ((*IMAGE, "--container-mounts", "/a,,/b"), "--container-mounts has an empty item", "SRC:DST"),
+    ((*IMAGE, "--container-mounts", "/$HOME:/b"), "--container-mounts has a path with '$'", "SRC:DST"),
+    ((*IMAGE, "--container-mounts", "/data:/tmp"), "--container-mounts puts /data where --temp-dir is: /tmp", "--temp-dir /data"),
+    ((*IMAGE, "--container-workdir", "work"), "--container-workdir is not an absolute path: 'work'", "inside the container"),
+    (("--container-mounts", "/data"), "--container-mounts without a container has no effect", "add --container-image"),
+    (("--container-workdir", "/work"), "--container-workdir without a container has no effect", "add --container-image"),
+    (("--container-setup", "true"), "--container-setup without a container has no effect", "add --container-image"),
+    (("--container-home",), "--container-home without a container has no effect", "add --container-image"),
+    ((*IMAGE, "--container-runtime", "none", "--container-home"), "--container-home without a container", "leave it out"),
+    (("--worker-image", "x"), "--worker-image alone leaves the head without an image", "add --head-image"),
+    (("--container-image", "/a.sif"), "--container-image is no image for pyxis: '/a.sif'", "a squashfs file (.sqsh)"),
+    (("--container-image", "/a", "--container-runtime", "shifter"), "--container-image is no image for shifter", "names only"),
+    (("--container-image", "/a.sqsh", "--container-runtime", "apptainer"), "no image for apptainer", "a .sif file"),
+    ((*IMAGE, "--container-cleanenv"), "--container-cleanenv cannot be had with pyxis", "leave it out"),
+    ((*IMAGE, "--container-mounts", "/a:/b:ro", "--container-runtime", "charliecloud"), "mounts nothing read-only: '/a:/b:ro'", "leave :ro out"),
+    (("--sbatch", "container-image=x"), "--sbatch: --container-image cannot be set here", "where there is no srun"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("argv", "message", "hint"), BAD)
+def test_bad_options_are_refused(argv: tuple[str, ...], message: str, hint: str, launcher: Launcher) -> None:
+    answer = launcher("render", *GOOD, *argv)
+    assert (answer.code, answer.out) == (2, "")
+    assert message in answer.err
+    assert hint in answer.err
+
+
+def test_mounts_in_every_spelling() -> None:
+    spec = spec_with(container_mounts=["/data:/data:ro,/home", "/a:/b:rw", "/c"])
+    assert spec.container_mounts == ("/data:/data:ro", "/home:/home", "/a:/b", "/c:/c")
+
+
+NAMES = {
+    "pyxis": {
+        "ubuntu:24.04": "ubuntu:24.04",
+        "nvidia/cuda": "nvidia/cuda",
+        "nvcr.io/nvidia/cuda:12": "nvcr.io#nvidia/cuda:12",
+        "nvcr.io#nvidia/cuda:12": "nvcr.io#nvidia/cuda:12",
+        "docker://localhost:5000/a/b": "localhost:5000#a/b",
+        "/images/a.sqsh": "/images/a.sqsh",
+        "dockerd://mine": "dockerd://mine",
+    },
+    "apptainer": {
+        "ubuntu:24.04": "docker://ubuntu:24.04",
+        "nvcr.io#nvidia/cuda:12": "docker://nvcr.io/nvidia/cuda:12",
+        "oras://a/b": "oras://a/b",
+        "./a.sif": "./a.sif",
+    },
+    "podman": {"docker://ubuntu": "ubuntu", "nvcr.io#nvidia/cuda": "nvcr.io/nvidia/cuda", "/images/a": "/images/a"},
+    "shifter": {"ubuntu": "docker:ubuntu", "docker:ubuntu": "docker:ubuntu", "docker://a.b/c": "docker:a.b/c"},
+    "charliecloud": {"/images/a": "/images/a"},
+}
+
+
+@pytest.mark.parametrize("runtime", NAMES)
+def test_an_image_is_called_what_the_runtime_calls_it(runtime: str) -> None:
+    for written, called in NAMES[runtime].items():
+        assert RUNTIMES[runtime](runtime).image(written) == called
+
+
+def test_gpus_by_their_type() -> None:
+    assert gpu_kind(spec_with()) == "none"
+    assert gpu_kind(spec_with(num_gpus=1)) == "nvidia"
+    assert gpu_kind(spec_with(num_gpus=1, gpu_type="h100")) == "nvidia"
+    assert gpu_kind(spec_with(num_gpus=1, gpu_type="mi300x")) == "amd"
+    assert gpu_kind(spec_with(num_gpus=1, container_gpus="amd")) == "amd"
+    assert gpu_kind(spec_with(num_gpus=1, container_gpus="none")) == "none"
+
+
+def test_a_runtime_none_switches_the_container_off() -> None:
+    spec = LaunchSpec(exp_name="a", command="true", container_image="x", container_runtime="none")
+    assert spec.image is spec.workers_image is None
+
+
+def test_images_by_role() -> None:
+    spec = spec_with(head_image="cpu", container_image="gpu")
+    assert (spec.image, spec.workers_image) == ("cpu", "gpu")
+    spec = spec_with(worker_image="gpu", container_image="cpu")
+    assert (spec.image, spec.workers_image) == ("cpu", "gpu")
+
+
+def spec_with(**options: Any) -> LaunchSpec:
+    return LaunchSpec(**{"exp_name": "a", "command": "true", "container_image": "x", **options})
