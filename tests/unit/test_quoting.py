@@ -117,7 +117,10 @@ def text_options() -> set[str]:
 def test_every_text_option_has_a_witness() -> None:
     """An option that is added to the spec belongs into BY_SHELL, unless it is a directive."""
     others = {"exp_name", "gpu_type", "interface", "port_range", "sbatch", "no_sbatch"}  # tested below
-    assert text_options() == set(BY_SHELL) | by_directive() | others | NOT_IN_THE_JOB
+    others |= {"container_arg", "container_setup"}  # likewise
+    # These take plain characters only: tests/unit/test_containers.py
+    plain = {"container_image", "container_mounts", "container_workdir", "head_image", "worker_image"}
+    assert text_options() == set(BY_SHELL) | by_directive() | others | plain | NOT_IN_THE_JOB
 
 
 @pytest.mark.parametrize("name", BY_SHELL)
@@ -134,6 +137,32 @@ def test_text_survives_the_shell(name: str) -> None:
     @example(text={"temp_dir": TEMP_DIR, "run_dir": ODD.replace("\\", "")}.get(name, ODD))
     def check(text: str) -> None:
         assert arrived(render(**{name: put(text)}))[where] == expected(text)
+
+    check()
+
+
+@pytest.mark.parametrize("runtime", ["pyxis", "apptainer", "podman", "shifter", "charliecloud"])
+def test_text_for_a_container_survives_the_shell(runtime: str) -> None:
+    """An argument for the runtime arrives among its own; setup code runs before the program, in the same shell."""
+
+    @quick
+    @given(text=lines)
+    @example(text=ODD)
+    def check(text: str) -> None:
+        setup = f"printf '%s\\0' {shlex.quote(text)}"
+        script = render(
+            container_runtime=runtime, container_image="x", container_arg=[text, "last"], container_setup=[setup]
+        )
+        block = script.partition("\n# ---- The container")[2].partition("\ncheck_container #")[0]
+        stubs = "run=/x temp_base=/tmp; srun() { echo --container-image; }\n"
+        witness = '\nprintf "%s\\0" "${head_step[@]}" "${head_enter[@]}" END\nexec "${head_enter[@]: -4}" echo PROGRAM'
+        done = subprocess.run(
+            ["bash", "-c", stubs + block + witness], capture_output=True, env={"PATH": "/usr/bin:/bin"}
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
+        *words, end, from_setup, program = done.stdout.decode().split("\0")
+        assert words[words.index(text) + 1] == "last"
+        assert (end, from_setup, program) == ("END", text, "PROGRAM\n")
 
     check()
 
