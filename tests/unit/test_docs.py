@@ -41,7 +41,7 @@ def command_lines() -> list[tuple[str, list[str]]]:
     for name, page in PAGES.items():
         for line in code_lines(page):
             if line.startswith("slurm-launch "):
-                words = shlex.split(line, comments=True)
+                words = shlex.split(re.sub(r"\s#.*", "", line))  # shlex would see a comment in nvcr.io#nvidia too
                 cut = next((i for i, word in enumerate(words) if word in (">", "|", "&&", ";")), len(words))
                 found.append((name, words[1:cut]))
     return found
