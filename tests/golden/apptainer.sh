@@ -228,7 +228,7 @@ tick() { # waits a moment for news; then $joined are the nodes whose Ray runs, l
       failed) lose "$node" "$rest" ;;
     esac
   done
-  for node in "${ended[@]}"; do lose "$node" "its srun has ended: $(tail -n 1 "$job_dir/srun-${step_of[$node]}.err")"; done
+  for node in "${ended[@]}"; do lose "$node" "its srun has ended: $(grep -vE 'spank|Exited with|Try .srun' "$job_dir/srun-${step_of[$node]}.err" | tail -n 1)"; done
   for node in $joined; do ((SECONDS - ${heard[$node]} < 30)) || lose "$node" 'nothing was heard of it for 30 s'; done
   ticked=$SECONDS && [[ ! ${ended_by-} ]] || asked_to_end
 }
@@ -244,7 +244,7 @@ give_up() { # CODE OUTCOME CAUSE NODE: ends the job, with the likely remedy
   local hint="Ray's logs are in $run.ray/"
   pause 1 && [[ ! ${ended_by-} ]] || asked_to_end # when Slurm ends the job, the steps may feel it before we do
   case "${why[$4]-} ${words[$4]-} $(cat "$job_dir/srun-${step_of[$4]}.err")" in
-    *"ray: No such file"* | *'ray: command not found'*) hint="install Ray on $4, or load an environment that all nodes can see" ;;
+    *"ray: No such file"* | *'ray: command not found'* | *ray*'not found in $PATH'*) hint="install Ray on $4, or load an environment that all nodes can see${image:+ (in the image: --container-setup)}" ;;
     *'No space left'*) hint="no space on $4: choose another --temp-dir" ;;
     *[Vv]'ersion mismatch'*) hint='the nodes have different versions of Ray or Python' ;;
     *'onnection failure'* | *'imed out'*) hint="$4 cannot be reached: leave it out with --exclude, or choose --interface" ;;

@@ -115,11 +115,11 @@ def wrapped_ray(cluster: Cluster, code: str, ray: str = f"{VENV}/bin/ray") -> st
     return f"export PATH={folder}:$PATH"
 
 
-def standing_ray(cluster: Cluster) -> str:
+def standing_ray(cluster: Cluster, python: str = "/usr/bin/python3") -> str:
     """Shell code for load_env that puts a `ray` before the real one which only stands there: it takes no time.
 
     It tells where it was started."""
-    ray = stage.RAY.replace("{python}", "/usr/bin/python3").replace(
+    ray = stage.RAY.replace("{python}", python).replace(
         "\n", f'\necho "$SLURMD_NODENAME" >>{HOME}/started\n', 1
     )
     cluster.run(["mkdir", "-p", f"{HOME}/standing"], check=True)

@@ -1,0 +1,211 @@
+"""Ray and the command in a container, on the real cluster: Charliecloud as it is, and Pyxis's options on the real srun.
+
+The image is a folder that tests/testbed/image.py makes of this machine's own files, with Ray in it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.conftest import binds, left_behind, need_cluster
+from tests.slurm.jobs import HOME, ROOT, VENV, Job, run, standing_ray, submit
+from tests.testbed import Cluster, unavailable_reason
+from tests.testbed.image import make_image
+from tests.testbed.pyxis import Step
+
+pytestmark = pytest.mark.slurm
+RUNTIMES = ("pyxis", "charliecloud")
+IN_IMAGE = "slurm-launch test image"
+
+
+@pytest.fixture(scope="module")
+def images() -> Iterator[Path]:
+    """A folder with two images, ray.sqsh and other.sqsh, which differ in their names only."""
+    need_cluster()
+    reason = unavailable_reason(pyxis=True) or (None if shutil.which("ch-run") else "no ch-run: run `make test`")
+    if reason and os.environ.get("CI"):
+        pytest.fail(reason)
+    if reason:
+        pytest.skip(reason)
+    folder = ROOT / f".test-image-{os.getpid()}"  # beside the environment, so that its files need not be copied
+    try:
+        make_image(folder / "ray.sqsh", [VENV])
+        subprocess.run(["cp", "-al", folder / "ray.sqsh", folder / "other.sqsh"], check=True)
+        name = folder / "other.sqsh/etc/os-release"
+        name.unlink()
+        name.write_text(f'NAME="the other {IN_IMAGE}"\n')
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def _with_pyxis(images: Path) -> Iterator[Cluster]:
+    with Cluster(nodes=4, pyxis=True, slurmd_timeout=90, binds=binds()) as running:
+        yield running
+
+
+@pytest.fixture
+def cluster(_with_pyxis: Cluster) -> Iterator[Cluster]:
+    yield _with_pyxis
+    left = left_behind(_with_pyxis)
+    containers = [_with_pyxis.run(["enroot", "list"], node=node).stdout for node in _with_pyxis.nodes]
+    _with_pyxis.reset()
+    assert not left, left
+    assert not any(containers), containers
+
+
+def steps(cluster: Cluster, job: Job) -> list[Step]:
+    return [step for step in cluster.pyxis_steps() if str(step.job) == job.id]
+
+
+WHERE = """\
+import os, ray
+ray.init()
+@ray.remote(num_cpus=1)
+def where():
+    name = open('/etc/os-release').readline().split('"')[1]
+    return f'{name} on {os.environ["SLURMD_NODENAME"]} in {os.getcwd()} with {os.environ["GIVEN"]} {os.environ["RAY_FROM_IMAGE"]}'
+nodes = [node['NodeID'] for node in ray.nodes()]
+strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+for line in sorted(ray.get([where.options(scheduling_strategy=strategy(node, soft=False)).remote() for node in nodes])):
+    print('TASK', line)
+"""
+
+
+def test_ray_and_the_command_run_in_the_image(cluster: Cluster, images: Path) -> None:
+    """A job of each runtime side by side, on two nodes each; the workers have an image of their own."""
+    cluster.run(["tee", "where.py"], stdin=WHERE, check=True)
+    cluster.run(["mkdir", "-p", "data"], check=True)
+    command = "grep NAME /etc/os-release; cat /mnt/word; echo $MODE; pwd; python where.py; exit 7"
+    cluster.run(["bash", "-c", "echo mounted >data/word"], check=True)
+    jobs = {
+        runtime: submit(
+            cluster,
+            num_nodes=2,
+            container_runtime=runtime,
+            container_image=f"{images}/ray.sqsh",
+            worker_image=f"{images}/other.sqsh",
+            container_mounts=f"{HOME}/data:/mnt",
+            container_setup=["export MODE='set up'"],
+            env={"GIVEN": "it's $mine"},
+            command=command,
+        )
+        for runtime in RUNTIMES
+    }
+    for job in jobs.values():
+        job.wait(150)
+        assert (job.code, job.end["outcome"]) == (7, "command-failed"), job.log
+        said = [line for line in job.output if "INFO" not in line]
+        head, worker = cluster.run(["scontrol", "show", "hostnames", job.state["NodeList"]]).stdout.split()
+        assert said == [
+            f'NAME="{IN_IMAGE}"',
+            "mounted",
+            "set up",
+            HOME,
+            f"TASK {IN_IMAGE} on {head} in {HOME} with it's $mine image-value",
+            f"TASK the other {IN_IMAGE} on {worker} in {HOME} with it's $mine image-value",
+        ], job.log
+
+    pyxis = jobs["pyxis"]
+    found = {(step.how, bool(step.options)): step for step in steps(cluster, pyxis)}
+    assert set(found) == {("host", False), ("start", True), ("attach", True)}, found
+    started = [step.options for step in steps(cluster, pyxis) if step.how == "start"]
+    mounts = f"{HOME}/data:/mnt,/tmp:/tmp,{HOME}:{HOME}"
+    for options, image in zip(started, ("ray", "other"), strict=True):
+        assert options == {
+            "container-image": f"{images}/{image}.sqsh",
+            "container-name": f"slaunch_{pyxis.id}_0",
+            "container-mounts": mounts,
+            "container-workdir": HOME,
+            "no-container-mount-home": True,
+            "no-container-entrypoint": True,
+            "container-env": "RAY_ADDRESS,RAY_AUTH_MODE,RAY_AUTH_TOKEN_PATH,RAY_TMPDIR,SLAUNCH_NODE_DIR,GIVEN",
+        }
+    command_step = found["attach", True].options
+    assert command_step["container-name"] == f"slaunch_{pyxis.id}_0:exec"
+    assert "container-image" not in command_step
+    assert not steps(cluster, jobs["charliecloud"]) or all(not s.options for s in steps(cluster, jobs["charliecloud"]))
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_what_a_node_lacks_is_told_before_any_node_starts(cluster: Cluster, images: Path, runtime: str) -> None:
+    job = run(
+        cluster,
+        num_nodes=2,
+        container_runtime=runtime,
+        container_image=f"{images}/gone.sqsh",
+        container_mounts="/var/tmp/only-on-n1:/mnt",
+        load_env=["[[ $SLURMD_NODENAME != n1 ]] || mkdir -p /var/tmp/only-on-n1"],
+    )
+    cluster.node_path("n1", "/var/tmp/only-on-n1").rmdir()
+    assert (job.code, job.end["outcome"], job.end["node"]) == (79, "container-failed", "n1")
+    assert job.end["cause"] == f"n1: there is no image {images}/gone.sqsh, or it cannot be read"
+    lacking = sorted(line.split(" missing ")[1] for line in job.log.splitlines() if " missing " in line)
+    assert lacking == [
+        f"n1: there is no image {images}/gone.sqsh, or it cannot be read",
+        f"n2: there is no /var/tmp/only-on-n1 to mount",
+        f"n2: there is no image {images}/gone.sqsh, or it cannot be read",
+    ]
+    assert "starting" not in job.phases
+
+
+def test_a_cluster_without_pyxis(_shared: Cluster) -> None:
+    """srun itself would say: unrecognized option '--container-image=...'."""
+    job = run(_shared, container_image="ubuntu:24.04")
+    assert (job.code, job.end["outcome"]) == (79, "container-failed"), job.log
+    assert job.end["cause"] == "this cluster has no Pyxis: its srun knows no --container-image"
+    assert "starting" not in job.phases
+
+
+def test_a_runtime_that_is_not_there(cluster: Cluster) -> None:
+    job = run(cluster, num_nodes=2, container_runtime="apptainer", container_image="ubuntu:24.04")
+    assert (job.code, job.end["cause"]) == (79, "n1: apptainer is not in PATH"), job.log
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_scancel_and_signals_reach_the_command(cluster: Cluster, images: Path, runtime: str) -> None:
+    """USR1 first, which it goes on after; then SIGTERM, after which it has its time to save."""
+    command = (
+        "trap 'echo GOT USR1' USR1; trap 'echo GOT TERM; sleep 1; echo SAVED; exit 0' TERM;"
+        " grep NAME /etc/os-release; while :; do sleep 0.1; done"
+    )
+    options = {"container_runtime": runtime, "container_image": f"{images}/ray.sqsh", "command": command}
+    job = submit(cluster, num_nodes=2, container_setup=[standing_ray(cluster, f"{VENV}/bin/python")], **options)
+    job.wait_for(f'NAME="{IN_IMAGE}"')
+    cluster.run(["scancel", "--batch", "--signal=USR1", job.id], check=True)
+    job.wait_for("GOT USR1")
+    cluster.run(["scancel", "--batch", "--signal=TERM", job.id], check=True)
+    job.wait()
+    assert job.output[-2:] == ["GOT TERM", "SAVED"], job.log
+    assert job.end["outcome"] == "ended-from-outside"
+
+
+def test_leftover_variables_stay_outside(cluster: Cluster, images: Path) -> None:
+    """PYXIS_CONTAINER_IMAGE would put the checks into a container, LD_LIBRARY_PATH would break the image's programs."""
+    job = run(
+        cluster,
+        container_image=f"{images}/ray.sqsh",
+        container_setup=[standing_ray(cluster, f"{VENV}/bin/python")],
+        load_env=["export PYXIS_CONTAINER_IMAGE=/nope LD_LIBRARY_PATH=/host PYTHONPATH=/host SEEN=1"],
+        command="echo [$LD_LIBRARY_PATH$PYTHONPATH] $SEEN",
+    )
+    assert job.code == 0, job.log
+    assert job.output == ["[] 1"]
+
+
+def test_an_image_without_ray_and_an_option_that_srun_refuses(cluster: Cluster, images: Path) -> None:
+    image = {"container_image": f"{images}/ray.sqsh"}
+    without = submit(cluster, container_setup=["PATH=/bin"], **image)
+    refused = submit(cluster, container_arg=["--container-nope"], **image)
+    for job in (without, refused):
+        job.wait()
+        assert (job.code, job.end["outcome"]) == (70, "head-failed"), job.log
+    assert "in the image" in without.end["hint"]
+    assert "unrecognized option '--container-nope'" in refused.end["cause"]
