@@ -5,6 +5,7 @@ OLD_RAY := .venv-old-ray
 BIN := $(VENV)/bin
 # What the test cluster needs, installed as root when it is missing.
 PACKAGES := slurm-wlm munge iproute2 procps slurmdbd mariadb-server debootstrap
+PACKAGES += gcc libc6-dev libslurm-dev charliecloud-runtime # for containers
 .PHONY: demo test matrix soak check bench picture cluster golden clean packages
 
 DEMO := slurm-launch rehearse --exp-name demo --command "python examples/pi.py" --num-nodes 3
@@ -69,7 +70,8 @@ $(OLD_RAY)/.ready:
 packages:
 	@if [ "$$(id -u)" != 0 ]; then echo 'not root: the tests on the real cluster will be skipped'; \
 	elif ! command -v apt-get >/dev/null; then echo 'no apt-get: install Slurm yourself, or the tests on the real cluster will be skipped'; \
-	elif ! (for tool in slurmctld slurmd slurmdbd munged ip mariadbd debootstrap; do command -v $$tool >/dev/null || exit 1; done); then \
+	elif ! (for tool in slurmctld slurmd slurmdbd munged ip mariadbd debootstrap gcc ch-run /usr/include/slurm/spank.h; do \
+	  command -v $$tool >/dev/null || [ -e $$tool ] || exit 1; done); then \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(PACKAGES) >/dev/null; fi
 
 clean:

@@ -17,6 +17,7 @@ def main() -> int:
     parser.add_argument("--families", choices=["4", "6", "46"], default="46")
     parser.add_argument("--suite", default="host", help="a Debian release: trixie for Slurm 24.11, sid for the newest")
     parser.add_argument("--accounting", action="store_true", help="with slurmdbd and MariaDB, for sacct")
+    parser.add_argument("--pyxis", action="store_true", help="with the options of Pyxis, see pyxis.c")
     parser.add_argument("--bind", action="append", default=[], metavar="PATH", help="a path to have on all nodes")
     parser.add_argument("--venv", action="append", default=[], metavar="PATH", help="a venv, with its base Python")
     parser.add_argument("--prepare", metavar="SUITE", help="only make the folder of that release")
@@ -28,7 +29,8 @@ def main() -> int:
     begin = time.monotonic()
     binds = [*args.bind, *venv_binds(*args.venv)]
     try:
-        with Cluster(args.nodes, args.families, args.suite, accounting=args.accounting, binds=binds) as cluster:
+        options = {"accounting": args.accounting, "pyxis": args.pyxis}
+        with Cluster(args.nodes, args.families, args.suite, binds=binds, **options) as cluster:
             enter = cluster.state / "enter"
             print(f"{args.nodes} nodes up after {time.monotonic() - begin:.1f} s; logs in {cluster.state}/log")
             print(f"a shell on the login node:  {enter}")

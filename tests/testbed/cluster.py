@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from . import config, rootfs
+from . import pyxis as pyxis_plugin
 from .config import LOGIN, USERS, NodeOptions, Settings
 from .procs import kill, namespace, plumbing, scan
 
@@ -44,15 +45,17 @@ class Process(NamedTuple):
     host_pid: int  # as the test process sees it
 
 
-def unavailable_reason(accounting: bool = False) -> str | None:
+def unavailable_reason(accounting: bool = False, pyxis: bool = False) -> str | None:
     """Why no cluster can run on this machine, or None."""
     if os.geteuid() != 0:
         return "the Slurm testbed needs root (it makes namespaces and mounts)"
     path = "/usr/sbin:/sbin:" + os.environ.get("PATH", os.defpath)
     wanted = TOOLS + (("mariadbd", "slurmdbd") if accounting else ())
     missing = [tool for tool in wanted if not shutil.which(tool, path=path)]
+    missing += pyxis_plugin.missing() if pyxis else []
     if missing:
         packages = "slurm-wlm munge iproute2 util-linux" + (" mariadb-server slurmdbd" if accounting else "")
+        packages += f" {pyxis_plugin.PACKAGES}" if pyxis else ""
         return f"the Slurm testbed needs {', '.join(missing)} (Debian packages: {packages})"
     probe = ["unshare", "--mount", "--uts", "--ipc", "--net", "--pid", "--fork", "--mount-proc", "true"]
     done = subprocess.run(probe, capture_output=True, text=True)
@@ -92,12 +95,14 @@ class Cluster:
         tmp_size: str = "1g",
         node_options: Mapping[str, NodeOptions] | None = None,
         accounting: bool = False,
+        pyxis: bool = False,
         binds: Sequence[str | Path] = (),
         slurmd_timeout: int = 15,
         slurm_conf_extra: Sequence[str] = (),
     ) -> None:
         """binds are paths of the machine to have at the same place on all nodes, read-only. suite is a Debian release
-        for another Slurm version, or "host". A line of slurm_conf_extra replaces ours with the same key.
+        for another Slurm version, or "host". A line of slurm_conf_extra replaces ours with the same key. With pyxis,
+        srun has the options of Pyxis: see pyxis.c.
 
         slurmd_timeout is not all that Slurm waits before it gives a node up: with 15 a job ends as NODE_FAIL 30 to 34 s
         after a slurmd or a link has gone, with 10 and MessageTimeout=4 after 16 to 18 s."""
@@ -116,6 +121,7 @@ class Cluster:
             gpus=gpus,
             tmp_size=tmp_size,
             accounting=accounting,
+            pyxis=pyxis,
             binds=[os.path.abspath(path) for path in binds],
             slurmd_timeout=slurmd_timeout,
             slurm_conf_extra=slurm_conf_extra,
@@ -143,15 +149,19 @@ class Cluster:
         return self._state
 
     def start(self) -> None:
-        if reason := unavailable_reason(self.settings.accounting):
+        if reason := unavailable_reason(self.settings.accounting, self.settings.pyxis):
             raise TestbedError(reason)
         root = rootfs.root_folder(self.suite)
         if self.settings.accounting and root != Path("/"):
             raise TestbedError("accounting works with the machine's own Slurm only")
+        if self.settings.pyxis and root != Path("/"):
+            raise TestbedError("the plugin for Pyxis is built for the machine's own Slurm only")
         _remove_stale()
         self._state, self._lock = _new_state()
         try:
             config.write_files(self.settings, root, self._state)
+            if self.settings.pyxis:
+                pyxis_plugin.build(self._state)
             self._launch()
         except BaseException:
             self.stop()
@@ -325,6 +335,11 @@ class Cluster:
                 raise TestbedError(f"not ended after {timeout:.0f} s: {states}")
             time.sleep(0.1)
 
+    def container_steps(self, job_id: int | str | None = None) -> list[pyxis_plugin.Step]:
+        """The steps of srun, of that job or of all, with the options of Pyxis that each had on each of its nodes."""
+        steps = pyxis_plugin.recorded(self.state)
+        return [step for step in steps if job_id is None or step.job == int(job_id)]
+
     # Processes and faults
 
     def processes(self, node: str, user: str | None = None) -> list[Process]:
@@ -426,6 +441,7 @@ class Cluster:
         for folder in ("/tmp", "/var/tmp", "/dev/shm"):
             for node in self._pids:
                 _remove_owned(self.node_path(node, folder))
+        shutil.rmtree(self.path(pyxis_plugin.NAMED), ignore_errors=True)
 
 
 # The state folder: a lock on the folder itself tells whether its cluster is alive.

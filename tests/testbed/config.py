@@ -41,6 +41,7 @@ class Settings:
     gpus: int
     tmp_size: str
     accounting: bool
+    pyxis: bool
     binds: Sequence[str]
     slurmd_timeout: int
     slurm_conf_extra: Sequence[str]
@@ -64,13 +65,14 @@ def write_files(settings: Settings, root: Path, state: Path) -> None:
     """All that init.sh, the nodes and Slurm read, for a cluster on that root folder, into its state folder."""
     for folder in ("mem", "log", "ended", "pids", "nodes", "hosts"):
         (state / folder).mkdir()
-    for script in ("init.sh", "node.sh", "lib.sh", "link.sh", "enter"):
+    for script in ("init.sh", "node.sh", "lib.sh", "link.sh", "enroot.sh", "enter"):
         shutil.copy(HERE / script, state / script)
     variables = {
         "LOWER": str(root),
         "FAMILIES": settings.families,
         "ROUTED": str(int(len(settings.nodes) > MAX_FLAT)),
         "ACCOUNTING": str(int(settings.accounting)),
+        "PYXIS": str(int(settings.pyxis)),
         "MAX_GPUS": str(max(settings.node_gpus(node) for node in settings.nodes)),
         "LOGIN_TMP_SIZE": settings.tmp_size,
     }
@@ -144,6 +146,8 @@ def _slurm_conf(settings: Settings) -> list[str]:
     if settings.accounting:
         lines += ["AccountingStorageType=accounting_storage/slurmdbd", f"AccountingStorageHost={LOGIN}"]
         lines.append("AccountingStorageEnforce=associations")  # an unknown account is refused
+    if settings.pyxis:
+        lines.append("PlugStackConfig=/testbed/plugstack.conf")
     for node, option in settings.options.items():
         cpus = option.cpus or settings.cpus
         gpus = settings.node_gpus(node)

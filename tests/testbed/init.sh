@@ -54,6 +54,7 @@ for user in "${USERS[@]}"; do # name:uid
     install -d -m 700 -o "$uid" -g "$uid" "/home/$name"
 done
 cp /testbed/{slurm,gres,cgroup}.conf /etc/slurm/
+((!PYXIS)) || install -m 755 /testbed/enroot.sh /usr/local/bin/enroot
 install -d -m 755 /var/spool/slurmctld "${NODES[@]/#//var/spool/slurmd/}"
 for ((i = 0; i < MAX_GPUS; i++)); do
     mknod "/etc/slurm/gpu$i" c 1 3 # slurmd accepts device files only
