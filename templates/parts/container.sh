@@ -8,8 +8,8 @@ mount_ours() { # Ray's directory, the job's and the log's have the same names in
 temp_folder() { local folder=${temp_base//%u/$USER} && echo "${folder//%j/$SLURM_JOB_ID}"; }
 check_container() { # ends the job when a node lacks what the container needs, and names both
   local lines line
-  mapfile -t lines < <(timeout "$start_timeout" srun --nodes="$count" --ntasks="$count" --ntasks-per-node=1 --overlap --export=ALL --cpu-bind=none --mpi=none --quiet \
-    bash -c "$(declare -p head image ${worker_image+worker_image} runtime mounts temp_base && declare -f missing_here temp_folder)"$'\nmissing_here')
+  mapfile -t lines < <(timeout "$start_timeout" srun --nodes="$count" --ntasks="$count" --ntasks-per-node=1 --overlap --export=ALL --cpu-bind=none --mpi=none \
+    bash -c "$(declare -p head image ${worker_image+worker_image} runtime mounts temp_base && declare -f missing_here temp_folder)"$'\nmissing_here' 2>/dev/null | sort)
   for line in "${lines[@]}"; do say missing "$line"; done
   ((!${#lines[@]})) || end 79 container-failed "${lines[0]}" 'mend it there, or leave the node out with --exclude' "${lines[0]%%:*}"
 }

@@ -5,15 +5,15 @@ unset "${!PYXIS_CONTAINER_@}" # these would put the other steps into a container
 in_head_container() { # PROGRAM...: as a step that joins the head's container. srun answers SIGTERM by killing it, so signals go past it.
   local cpus=${SLURM_JOB_CPUS_PER_NODE%%(*} inside pid sent
   [[ $SLURM_JOB_CPUS_PER_NODE != *,* ]] || { cpus='' && unset SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK; }
-  inside='set -m; "$@" & set +m; echo "$!" >"$SLAUNCH_NODE_DIR/group"; wait "$!" 2>/dev/null; echo "$?" >"$SLAUNCH_NODE_DIR/code"'
+  inside='exec 2>&1; set -m; "$@" & set +m; echo "$!" >"$SLAUNCH_NODE_DIR/group"; wait "$!" 2>/dev/null; echo "$?" >"$SLAUNCH_NODE_DIR/code"'
   pass_on() { [[ ! -s $job_dir/group ]] || kill -s "$1" -- "-$(<"$job_dir/group")"; }
   trap 'pass_on TERM' TERM && trap 'pass_on USR1' USR1 && trap 'pass_on USR2' USR2
   set +m
-  setsid srun --nodes=1 --ntasks=1 --nodelist="$head" ${cpus:+--cpus-per-task="$cpus"} --overlap --export=ALL --cpu-bind=none --mpi=none --quiet \
-    "${srun_args[@]}" --container-name="$container:exec" --container-workdir="$workdir" --container-env="$container_env" bash -c "$inside" bash "$@" &
+  setsid srun --nodes=1 --ntasks=1 --nodelist="$head" ${cpus:+--cpus-per-task="$cpus"} --overlap --export=ALL --cpu-bind=none --mpi=none \
+    "${srun_args[@]}" --container-name="$container:exec" --container-workdir="$workdir" --container-env="$container_env" bash -c "$inside" bash "$@" 2>"$job_dir/command.err" &
   pid=$!
   while kill -0 "$pid" 2>/dev/null; do wait "$pid"; sent=$?; done
-  [[ ! -s $job_dir/code ]] || sent=$(<"$job_dir/code")
+  if [[ -s $job_dir/code ]]; then sent=$(<"$job_dir/code"); else cat "$job_dir/command.err"; fi # what srun itself has to say
   exit "$sent"
 }
 remove_containers() { # a site whose containers outlive the job has left one on every node

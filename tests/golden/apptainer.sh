@@ -82,8 +82,8 @@ mount_ours() { # Ray's directory, the job's and the log's have the same names in
 temp_folder() { local folder=${temp_base//%u/$USER} && echo "${folder//%j/$SLURM_JOB_ID}"; }
 check_container() { # ends the job when a node lacks what the container needs, and names both
   local lines line
-  mapfile -t lines < <(timeout "$start_timeout" srun --nodes="$count" --ntasks="$count" --ntasks-per-node=1 --overlap --export=ALL --cpu-bind=none --mpi=none --quiet \
-    bash -c "$(declare -p head image ${worker_image+worker_image} runtime mounts temp_base && declare -f missing_here temp_folder)"$'\nmissing_here')
+  mapfile -t lines < <(timeout "$start_timeout" srun --nodes="$count" --ntasks="$count" --ntasks-per-node=1 --overlap --export=ALL --cpu-bind=none --mpi=none \
+    bash -c "$(declare -p head image ${worker_image+worker_image} runtime mounts temp_base && declare -f missing_here temp_folder)"$'\nmissing_here' 2>/dev/null | sort)
   for line in "${lines[@]}"; do say missing "$line"; done
   ((!${#lines[@]})) || end 79 container-failed "${lines[0]}" 'mend it there, or leave the node out with --exclude' "${lines[0]%%:*}"
 }
@@ -244,7 +244,7 @@ give_up() { # CODE OUTCOME CAUSE NODE: ends the job, with the likely remedy
   local hint="Ray's logs are in $run.ray/"
   pause 1 && [[ ! ${ended_by-} ]] || asked_to_end # when Slurm ends the job, the steps may feel it before we do
   case "${why[$4]-} ${words[$4]-} $(cat "$job_dir/srun-${step_of[$4]}.err")" in
-    *"ray: No such file"* | *'ray: command not found'* | *ray*'not found in $PATH'*) hint="install Ray on $4, or load an environment that all nodes can see${image:+ (in the image: --container-setup)}" ;;
+    *'ray: No such file'* | *ray*'not found'*) hint="install Ray on $4, or load an environment that all nodes can see${image:+ (in the image: --container-setup)}" ;;
     *'No space left'*) hint="no space on $4: choose another --temp-dir" ;;
     *[Vv]'ersion mismatch'*) hint='the nodes have different versions of Ray or Python' ;;
     *'onnection failure'* | *'imed out'*) hint="$4 cannot be reached: leave it out with --exclude, or choose --interface" ;;

@@ -119,9 +119,7 @@ def standing_ray(cluster: Cluster, python: str = "/usr/bin/python3") -> str:
     """Shell code for load_env that puts a `ray` before the real one which only stands there: it takes no time.
 
     It tells where it was started."""
-    ray = stage.RAY.replace("{python}", python).replace(
-        "\n", f'\necho "$SLURMD_NODENAME" >>{HOME}/started\n', 1
-    )
+    ray = stage.RAY.replace("{python}", python).replace("\n", f'\necho "$SLURMD_NODENAME" >>{HOME}/started\n', 1)
     cluster.run(["mkdir", "-p", f"{HOME}/standing"], check=True)
     for name, text in (("ray", ray), ("python3", stage.PYTHON)):
         cluster.run(["tee", f"{HOME}/standing/{name}"], stdin=text, check=True)
