@@ -54,7 +54,11 @@ class Runtime:
         """Raise BadValue for what this runtime cannot do."""
         for image in (spec.image, spec.workers_image):
             if image and is_file(image) and (not self.takes_files or image.endswith(self.endings)):
-                takes = f"takes {self.takes_files} or a name in a registry" if self.takes_files else "takes names only"
+                takes = (
+                    f"takes {self.takes_files} or a name in a registry"
+                    if self.takes_files
+                    else "takes names of images only"
+                )
                 raise BadValue(f"--container-image is no image for {self.name}: {show(image)}", f"{self.name} {takes}")
         if spec.container_cleanenv and not self.clean_env:
             raise BadValue(f"--container-cleanenv cannot be had with {self.name}", "leave it out")
@@ -134,20 +138,18 @@ class Podman(Runtime):
     """Shares the node's network, processes and memory, as all others do anyway."""
 
     names = ("podman", "podman-hpc")
-    takes_files = "a directory with an unpacked image"
-    endings = (".sqsh", ".sif", ".simg", ".tar")
+    takes_files = ""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.program = name
 
     def image(self, text: str) -> str:
-        return text if is_file(text) else text.removeprefix("docker://").replace("#", "/")
+        return text.removeprefix("docker://").replace("#", "/")
 
     def enter(self, spec: LaunchSpec, image: Code) -> Sequence[Word]:
         words: list[Word] = [self.name, "run", "--rm", "--network=host", "--pid=host", "--ipc=host", "--userns=keep-id"]
-        # Slurm's own control group and limits hold inside too
-        words += ["--cgroups=disabled", "--ulimit=host", "--security-opt=label=disable", "--entrypoint="]
+        words += ["--ulimit=host", "--security-opt=label=disable", "--entrypoint="]
         words += [f"--env={name}" for name in kept_names(spec)] if spec.container_cleanenv else ["--env-host"]
         words += [Code('"${mounts[@]/#/--volume=}"'), Code('--workdir="$workdir"')]
         words += [Code('--volume="$HOME:$HOME"')] if spec.container_home else []
@@ -155,8 +157,6 @@ class Podman(Runtime):
             words += ["--gpu"] if self.name == "podman-hpc" else ["--device=nvidia.com/gpu=all"]
         elif gpu_kind(spec) == "amd":
             words += ["--device=/dev/kfd", "--device=/dev/dri", "--group-add=keep-groups"]
-        if is_file((spec.image if image == HEADS else spec.workers_image) or ""):
-            words += ["--rootfs"]
         return [*words, *spec.container_arg, image]
 
 

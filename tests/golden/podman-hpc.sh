@@ -97,7 +97,7 @@ missing_here() { # on a node: a line for everything that is not there
   done
 }
 mount_ours
-head_enter=(podman-hpc run --rm --network=host --pid=host --ipc=host --userns=keep-id --cgroups=disabled --ulimit=host --security-opt=label=disable --entrypoint= '--env=RAY_*' '--env=SLURM_*' '--env=SLAUNCH_*' '--env=CUDA_*' '--env=ROCR_*' '--env=NVIDIA_*' '--env=NCCL_*' --env=TMPDIR "${mounts[@]/#/--volume=}" --workdir="$workdir" --gpu "$image")
+head_enter=(podman-hpc run --rm --network=host --pid=host --ipc=host --userns=keep-id --ulimit=host --security-opt=label=disable --entrypoint= '--env=RAY_*' '--env=SLURM_*' '--env=SLAUNCH_*' '--env=CUDA_*' '--env=ROCR_*' '--env=NVIDIA_*' '--env=NCCL_*' --env=TMPDIR "${mounts[@]/#/--volume=}" --workdir="$workdir" --gpu "$image")
 worker_enter=("${head_enter[@]}")
 check_container # on every node, before anything starts there
 

@@ -36,7 +36,7 @@ BAD = [
     ((*IMAGE, "--container-runtime", "none", "--container-home"), "--container-home without", "leave it out"),
     (("--worker-image", "x"), "--worker-image alone leaves the head without an image", "add --head-image"),
     (("--container-image", "/a.sif"), "--container-image is no image for pyxis: '/a.sif'", "a squashfs file (.sqsh)"),
-    (("--container-image", "/a", "--container-runtime", "shifter"), "no image for shifter", "names only"),
+    (("--container-image", "/a", "--container-runtime", "shifter"), "no image for shifter", "names of images only"),
     (("--container-image", "/a.sqsh", "--container-runtime", "apptainer"), "no image for apptainer", "a .sif file"),
     ((*IMAGE, "--container-cleanenv"), "--container-cleanenv cannot be had with pyxis", "leave it out"),
     ((*IMAGE, "--container-mounts", "/a:/b:ro", "--container-runtime", "charliecloud"), "nothing read-only", "leave :ro"),
@@ -73,7 +73,7 @@ NAMES = {
         "oras://a/b": "oras://a/b",
         "./a.sif": "./a.sif",
     },
-    "podman": {"docker://ubuntu": "ubuntu", "nvcr.io#nvidia/cuda": "nvcr.io/nvidia/cuda", "/images/a": "/images/a"},
+    "podman": {"docker://ubuntu": "ubuntu", "nvcr.io#nvidia/cuda": "nvcr.io/nvidia/cuda"},
     "shifter": {"ubuntu": "docker:ubuntu", "docker:ubuntu": "docker:ubuntu", "docker://a.b/c": "docker:a.b/c"},
     "charliecloud": {"/images/a": "/images/a"},
 }
