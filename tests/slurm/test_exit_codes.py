@@ -77,3 +77,11 @@ def test_the_command_has_the_environment_and_nothing_of_ours_in_its_way(cluster:
     text = "\n".join(job.output)
     assert '<it\'s "me" & $HOME\nagain><><yes>hBc \n' in text
     assert text.endswith("/dev/null")
+
+
+def test_a_cluster_without_pyxis(cluster: Cluster) -> None:
+    """srun itself would say: unrecognized option '--container-image=...'. tests/slurm/test_in_containers.py has it."""
+    job = run(cluster, container_image="ubuntu:24.04")
+    assert (job.code, job.end["outcome"]) == (79, "container-failed"), job.log
+    assert job.end["cause"] == "this cluster has no Pyxis: its srun knows no --container-image"
+    assert "starting" not in job.phases

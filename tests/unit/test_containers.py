@@ -39,7 +39,7 @@ BAD = [
     (("--container-image", "/a", "--container-runtime", "shifter"), "no image for shifter", "names of images only"),
     (("--container-image", "/a.sqsh", "--container-runtime", "apptainer"), "no image for apptainer", "a .sif file"),
     ((*IMAGE, "--container-cleanenv"), "--container-cleanenv cannot be had with pyxis", "leave it out"),
-    ((*IMAGE, "--container-mounts", "/a:/b:ro", "--container-runtime", "charliecloud"), "nothing read-only", "leave :ro"),
+    ((*IMAGE, "--container-mounts", "/a:/b:ro", "--container-runtime", "charliecloud"), "nothing read-only", "leave "),
     (("--sbatch", "container-image=x"), "--sbatch: --container-image cannot be set here", "where there is no srun"),
 ]  # fmt: skip
 
