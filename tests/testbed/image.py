@@ -23,7 +23,7 @@ NEVER = {"test", "site-packages", "dist-packages", "idlelib", "tkinter"}  # of t
 
 
 def make_image(folder: Path, venvs: Sequence[Path]) -> Path:
-    """Makes the folder an image with these virtual environments and their Pythons at the paths that they have here.
+    """Makes the folder an image with these virtual environments (see place_in_image) and their Pythons.
 
     Most files are hard links to the machine's own where the file system allows it: never write to them. The first
     environment's `ray` is in the PATH of the image, and in /usr/local/bin for runtimes that keep the host's PATH."""
@@ -43,9 +43,16 @@ def make_image(folder: Path, venvs: Sequence[Path]) -> Path:
         programs += _put_venv(folder, venv)
     for library in _libraries(programs):
         _put_file(folder, library)
-    _write_etc(folder, venvs[0].resolve() / "bin")
-    (folder / "usr/local/bin/ray").symlink_to(venvs[0].resolve() / "bin/ray")
+    bin_folder = place_in_image(venvs[0]) / "bin"
+    _write_etc(folder, bin_folder)
+    (folder / "usr/local/bin/ray").symlink_to(bin_folder / "ray")
     return folder
+
+
+def place_in_image(venv: Path) -> Path:
+    """Where an image has this virtual environment: where it is here; but a container has a /tmp of its own."""
+    real = venv.resolve()
+    return Path("/opt", real.name.lstrip(".")) if real.is_relative_to("/tmp") else real
 
 
 def _put_file(image: Path, path: Path, name: Path | None = None) -> None:
@@ -69,11 +76,11 @@ def _tool(image: Path, name: str) -> Path:
 
 def _put_venv(image: Path, venv: Path) -> list[Path]:
     """Puts it and its Python into the image; returns the files whose libraries they need."""
-    real = venv.resolve()
-    if real.is_relative_to("/tmp"):
-        raise ValueError(f"{real} cannot be in an image: a container has a /tmp of its own")
+    real, place = venv.resolve(), place_in_image(venv)
     # With the bytecode that is there: the image is read-only, so each start would compile Ray anew.
-    _put_tree(image, real)
+    _put_tree(image, real, place)
+    if place != real:
+        _move_scripts(image / str(place).lstrip("/") / "bin", real, place)
     python = (real / "bin/python").resolve()
     prefix, version = python.parent.parent, re.sub(r".*?(\d+\.\d+)$", r"python\1", python.name)
     standard = prefix / "lib" / version
@@ -90,8 +97,18 @@ def _put_venv(image: Path, venv: Path) -> list[Path]:
     return found
 
 
-def _put_tree(image: Path, path: Path) -> None:
-    target = image / str(path).lstrip("/")
+def _move_scripts(folder: Path, old: Path, new: Path) -> None:
+    """The first line of a script names its Python. A new file each: to write to a hard link changes the origin."""
+    for script in folder.iterdir():
+        if script.is_symlink() or not (content := script.read_bytes()).startswith(b"#!%b/" % bytes(old)):
+            continue
+        script.unlink()
+        script.write_bytes(content.replace(bytes(old), bytes(new), 1))
+        script.chmod(0o755)
+
+
+def _put_tree(image: Path, path: Path, name: Path | None = None) -> None:
+    target = image / str(name or path).lstrip("/")
     if target.exists():
         return
     target.parent.mkdir(parents=True, exist_ok=True)

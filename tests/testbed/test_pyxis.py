@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 
 from . import rootfs
 from .cluster import Cluster, TestbedError, unavailable_reason
-from .image import make_image
+from .image import make_image, place_in_image
 from .pyxis import Step
 
 pytestmark = pytest.mark.slurm
@@ -160,7 +162,7 @@ def test_the_working_directory(cluster: Cluster, image: Path) -> None:
 
 
 def test_the_environment(cluster: Cluster, image: Path) -> None:
-    bin_folder = VENV.resolve() / "bin"
+    bin_folder = place_in_image(VENV) / "bin"
     host = {"RAY_FROM_IMAGE": "host-value", "RAY_FROM_HOST": "host-value", "LC_ALL": "C", "PATH": "/usr/bin:/from/host"}
     code = "echo $RAY_FROM_IMAGE $RAY_FROM_HOST ${LC_ALL-unset} $PATH"
     path = f"{bin_folder}:/usr/local/bin:/usr/bin:/bin"
@@ -168,6 +170,8 @@ def test_the_environment(cluster: Cluster, image: Path) -> None:
     wins = "--container-env=RAY_FROM_IMAGE,LC_ALL"
     assert bash(cluster, image, code, wins, **host) == f"host-value host-value C {path}"
     assert bash(cluster, image, "echo $PATH", "--container-env=PATH", **host) == host["PATH"]
+    no_variables = "--container-mounts=/dev/null:/etc/environment"
+    assert bash(cluster, image, "echo $PATH", no_variables, **host) == "/usr/local/bin:/usr/bin:/bin"
 
 
 def test_a_command_is_looked_up_in_the_image(cluster: Cluster, image: Path) -> None:
@@ -278,6 +282,7 @@ def test_a_container_without_processes_starts_anew_and_can_be_removed(cluster: C
     assert job.step("enroot", "list").stdout == "pyxis_box\n"
     assert job.step("enroot", "remove", "-f", "pyxis_box").returncode == 0
     assert "does not exist" in job.step("--container-name=box", "true").stderr
+    assert "No such file" in job.step("enroot", "remove", "-f", "pyxis_box").stderr
 
 
 def test_two_steps_that_create_one_name_on_a_node_collide(cluster: Cluster, image: Path) -> None:
@@ -324,6 +329,20 @@ def test_each_step_is_recorded_with_its_options(cluster: Cluster, image: Path) -
     ]
 
 
+def test_an_environment_below_tmp_has_another_place_in_the_image() -> None:
+    _need(unavailable_reason(pyxis=True))
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        venv = Path(folder, ".venv")
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+        script = f"#!{venv}/bin/python\nimport ssl, sys\nprint(sys.prefix)\n"
+        (venv / "bin/ray").write_text(script)
+        (venv / "bin/ray").chmod(0o755)
+        made = make_image(Path(folder, "image"), [venv])
+        done = subprocess.run(["chroot", str(made), "ray"], capture_output=True, text=True, check=True)
+        assert done.stdout == "/opt/venv\n"
+        assert (venv / "bin/ray").read_text() == script
+
+
 def test_ch_run_runs_ray_in_the_image(cluster: Cluster, image: Path) -> None:
     _need(None if shutil.which("ch-run") else "no ch-run (Debian package: charliecloud-runtime)")
     done = srun(cluster, "ch-run", image, "--", "bash", "-c", "head -n 1 /etc/os-release; ray --version; id -un")
@@ -331,4 +350,4 @@ def test_ch_run_runs_ray_in_the_image(cluster: Cluster, image: Path) -> None:
     name, version, user = done.stdout.splitlines()
     assert (name, version.split(",")[0], user) == (NAME_IN_IMAGE, "ray", "alice")
     done = srun(cluster, "ch-run", "--set-env", image, "--", "bash", "-c", "type -P python; echo $RAY_FROM_IMAGE")
-    assert done.stdout.split() == [str(VENV.resolve() / "bin/python"), "image-value"]
+    assert done.stdout.split() == [str(place_in_image(VENV) / "bin/python"), "image-value"]
