@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -164,8 +165,9 @@ def test_scancel_and_signals_reach_the_command(cluster: Cluster, images: Path, r
         "trap 'echo GOT USR1' USR1; trap 'echo GOT TERM; sleep 1; echo SAVED; exit 0' TERM;"
         " grep NAME /etc/os-release; while :; do sleep 0.1; done"
     )
-    options = {"container_runtime": runtime, "container_image": f"{images}/ray.sqsh", "command": command}
-    job = submit(cluster, num_nodes=2, container_setup=[standing_ray(cluster, f"{VENV}/bin/python")], **options)
+    options: dict[str, Any] = {"container_runtime": runtime, "container_image": f"{images}/ray.sqsh"}
+    standing = standing_ray(cluster, f"{VENV}/bin/python")
+    job = submit(cluster, num_nodes=2, command=command, container_setup=[standing], **options)
     job.wait_for(f'NAME="{IN_IMAGE}"')
     cluster.run(["scancel", "--batch", "--signal=USR1", job.id], check=True)
     job.wait_for("GOT USR1")
@@ -189,9 +191,9 @@ def test_leftover_variables_stay_outside(cluster: Cluster, images: Path) -> None
 
 
 def test_an_image_without_ray_and_an_option_that_srun_refuses(cluster: Cluster, images: Path) -> None:
-    image = {"container_image": f"{images}/ray.sqsh"}
-    without = submit(cluster, container_setup=["PATH=/bin"], **image)
-    refused = submit(cluster, container_arg=["--container-nope"], **image)
+    image = f"{images}/ray.sqsh"
+    without = submit(cluster, container_setup=["PATH=/bin"], container_image=image)
+    refused = submit(cluster, container_arg=["--container-nope"], container_image=image)
     for job in (without, refused):
         job.wait()
         assert (job.code, job.end["outcome"]) == (70, "head-failed"), job.log
