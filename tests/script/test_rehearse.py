@@ -205,6 +205,30 @@ def test_a_temp_dir_of_the_jobs_own_goes_too(tmp_path: Path) -> None:
     assert not Path(f"/tmp/{done.job_id}").exists()
 
 
+def test_pyxis_is_told_and_played_without_a_container(tmp_path: Path) -> None:
+    image = ["--container-image", "nvcr.io#nvidia/ray:1", "--container-workdir", "/nowhere", "--num-nodes", "2"]
+    done = begin(tmp_path, *image, "--command", "echo in $(pwd); exit 7", env=without_ray(tmp_path)).wait()
+    assert done.code == 7
+    assert "note: no container: Pyxis belongs to a cluster" in done.err
+    assert f"\nin {tmp_path}\n" in done.out
+    done = begin(tmp_path, *image, "--container-mounts", "/nope:/x", "--command", "true", env=dict(os.environ)).wait()
+    assert done.code == 5
+    assert "there is no /nope to mount (exit code 79)" in done.err
+
+
+def test_another_runtime_is_used_as_it_is(tmp_path: Path) -> None:
+    """A stand-in for apptainer shows what it is given; Ray need not be on this machine, it is in the image."""
+    env = without_ray(tmp_path)
+    (tmp_path / "bin/apptainer").write_text(
+        '#!/bin/bash\nshift\nwhile [[ $1 == --* ]]; do shift; done\necho in $1\n"${@:2}"\n'
+    )
+    (tmp_path / "bin/apptainer").chmod(0o755)
+    image = ["--container-image", "ray:1", "--container-runtime", "apptainer"]
+    done = begin(tmp_path, *image, "--command", "echo a command", env=env).wait()
+    assert done.code == 0
+    assert "\nin docker://ray:1\na command\n" in done.out
+
+
 def test_an_array_names_its_log(tmp_path: Path) -> None:
     done = begin(tmp_path, "--array", "4-9", "--command", "exit 3", env=without_ray(tmp_path)).wait()
     assert done.code == 3, done.out + done.err

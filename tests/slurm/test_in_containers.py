@@ -190,12 +190,15 @@ def test_leftover_variables_stay_outside(cluster: Cluster, images: Path) -> None
     assert job.output == ["[] 1"]
 
 
-def test_an_image_without_ray_and_an_option_that_srun_refuses(cluster: Cluster, images: Path) -> None:
+def test_what_fails_inside_is_told(cluster: Cluster, images: Path) -> None:
+    """No `ray` in its PATH, an option that srun refuses, a directory that is not in the image."""
     image = f"{images}/ray.sqsh"
     without = submit(cluster, container_setup=["PATH=/bin"], container_image=image)
     refused = submit(cluster, container_arg=["--container-nope"], container_image=image)
-    for job in (without, refused):
+    nowhere = submit(cluster, container_workdir="/nowhere", container_image=image)
+    for job in (without, refused, nowhere):
         job.wait()
         assert (job.code, job.end["outcome"]) == (70, "head-failed"), job.log
     assert "in the image" in without.end["hint"]
     assert "unrecognized option '--container-nope'" in refused.end["cause"]
+    assert "couldn't chdir to /nowhere" in nowhere.end["cause"]
