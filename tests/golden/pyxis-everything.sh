@@ -113,25 +113,30 @@ unset "${!PYXIS_CONTAINER_@}" # these would put the other steps into a container
 in_head_container() { # PROGRAM...: as a step that joins the head's container. srun answers SIGTERM by killing it, so signals go past it.
   local cpus=${SLURM_JOB_CPUS_PER_NODE%%(*} inside pid sent
   [[ $SLURM_JOB_CPUS_PER_NODE != *,* ]] || { cpus='' && unset SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK; }
-  inside='exec 2>&1; set -m; "$@" & set +m; echo "$!" >"$SLAUNCH_NODE_DIR/group"; wait "$!" 2>/dev/null; echo "$?" >"$SLAUNCH_NODE_DIR/code"'
+  # In the container: SIGTERM for the whole job must not end this shell before the program.
+  inside='exec 2>&1; trap : TERM; set -m; "$@" & set +m; p=$!; echo "$p" >"$SLAUNCH_NODE_DIR/group"
+    while wait "$p" 2>/dev/null; c=$?; ((c > 128)) && kill -0 "$p" 2>/dev/null; do :; done; echo "$c" 2>/dev/null >"$SLAUNCH_NODE_DIR/code"'
   pass_on() { [[ ! -s $job_dir/group ]] || kill -s "$1" -- "-$(<"$job_dir/group")"; }
   trap 'pass_on TERM' TERM && trap 'pass_on USR1' USR1 && trap 'pass_on USR2' USR2
   set +m
   setsid srun --nodes=1 --ntasks=1 --nodelist="$head" ${cpus:+--cpus-per-task="$cpus"} --overlap --export=ALL --cpu-bind=none --mpi=none \
     "${srun_args[@]}" --container-name="$container:exec" --container-workdir="$workdir" --container-env="$container_env" bash -c "$inside" bash "$@" 2>"$job_dir/command.err" &
   pid=$!
-  while kill -0 "$pid" 2>/dev/null; do wait "$pid"; sent=$?; done
-  if [[ -s $job_dir/code ]]; then sent=$(<"$job_dir/code"); else cat "$job_dir/command.err"; fi # what srun itself has to say
+  while wait "$pid"; sent=$? && ((sent > 128)) && kill -0 "$pid" 2>/dev/null; do :; done # a signal for us ends a wait
+  if [[ -s $job_dir/code ]]; then sent=$(<"$job_dir/code"); else cat "$job_dir/command.err" 2>/dev/null; fi # what srun itself has to say
   exit "$sent"
 }
-remove_containers() { # a site whose containers outlive the job has left one on every node
-  timeout 20 srun --nodes="$count" --ntasks="$count" --ntasks-per-node=1 --overlap --cpu-bind=none --mpi=none \
-    bash -c 'enroot remove -f "pyxis_$1"' bash "$container" &>/dev/null
-}
-at_end=(remove_containers)
+# A site may let named containers outlive the job. A step outside of them stays on every node to the end, be it by scancel, and
+# removes that node's when the job's directories there are gone.
+exec {keeper}> >(exec srun --nodes="$count" --ntasks="$count" --ntasks-per-node=1 --overlap --export=ALL --cpu-bind=none --mpi=none \
+  bash -c 'trap ended=1 TERM; until [[ $ended ]] || read -r -t 1 || (($? <= 128)); do :; done
+    while compgen -G "$2*" >/dev/null; do sleep 0.2; done; enroot remove -f "pyxis_$1"' bash "$container" "$(temp_folder)/r$SLURM_JOB_ID-" &>/dev/null)
+keeper_pid=$!
+end_keeper() { exec {keeper}>&- && gone 10 "$keeper_pid"; }
+at_end=(end_keeper)
 # Few images have `ip`: on the nodes Python finds the address from which the head is reached.
 route_source() {
-  python3 -c 'import socket, sys; s = socket.socket(socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET, socket.SOCK_DGRAM); s.connect((sys.argv[1], 1)); print(s.getsockname()[0])' "$1"
+  python3 -c 'import socket, sys; s = socket.socket(socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET, socket.SOCK_DGRAM); s.connect((sys.argv[1], 1)); print(s.getsockname()[0])' "$1" 2>/dev/null
 }
 container_env=RAY_ADDRESS,RAY_AUTH_MODE,RAY_AUTH_TOKEN_PATH,RAY_TMPDIR,SLAUNCH_NODE_DIR # in these the image does not have the last word
 head_step=(--container-image="$image" --container-name="$container" --container-mounts="$(IFS=, && echo "${mounts[*]}")" --container-workdir="$workdir" --container-mount-home --no-container-entrypoint --container-env="$container_env" --container-writable --container-remap-root)
@@ -240,7 +245,7 @@ stop_cluster() { # OUTCOME: the command gets SIGTERM and ten seconds, then SIGKI
   [[ $1 != @(ok|retry) || ${keep_ray_logs-} ]] || order=stop.
   trap : PIPE && for fd in "${step_fds[@]}"; do { echo "$order" >&"$fd"; } 2>/dev/null; done # some may be gone already
   gone 20 "${step_pids[@]}" # a node that does not answer is left to Slurm, which ends its step when this script is over
-  rm -rf "${job_dir:?}" && "${at_end[@]}"
+  rm -rf "${job_dir:?}" && [[ $1 == retry ]] || "${at_end[@]}"
 }
 gone() { for ((i = $1 * 10; i > 0; i--)); do kill -0 -- "${@:2}" 2>/dev/null || return 0; pause 0.1; done; false; } # SECONDS PID...
 pause() { read -r -t "$1" -u "$silence" _ || :; } # SECONDS, at the cost of no process
