@@ -108,8 +108,7 @@ def _object(path: Path) -> tuple[dict[str, Any], list[str]]:
         problem.message = f"the cluster spec: {problem.message}"
         raise
     if not isinstance(found, dict):
-        kind = "list" if isinstance(found, list) else type(found).__name__
-        raise UsageError(f"the cluster spec is no JSON object but a {kind}", at=str(path), hint=hint)
+        raise UsageError(f"the cluster spec is no JSON object: {show(found)}", at=str(path), hint=hint)
     return found, [f"{path}: {show(name)} is given twice; the last one counts" for name in twice]
 
 

@@ -17,7 +17,6 @@ from slurm_launch import config_files, layers
 from slurm_launch.config_files import PROJECT_FILE
 from slurm_launch.errors import InvalidSpec, UsageError
 from slurm_launch.layers import Given, Item, Layer, field_of_key, is_list
-from slurm_launch.profiles import FACTS, Site, read_site
 from slurm_launch.site_layers import CLUSTER_SPEC, Findings, Looked, SiteReader, forbidden_keys, is_none
 from slurm_launch.spec import NEEDS, LaunchSpec, flag_name
 from slurm_launch.values import show
@@ -25,6 +24,7 @@ from slurm_launch.values import show
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
+    from slurm_launch.profiles import Site
     from slurm_launch.script import Embedded
 
 PREFIX = "SLAUNCH_"
@@ -43,11 +43,18 @@ class Resolution:
     own: dict[str, Any]  # what the user asked for, by YAML key, plain enough for JSON ...
     site: dict[str, Any]  # ... and what the site contributed
     item_sources: dict[str, tuple[str, ...]] = field(default_factory=dict)  # for each item of a list
-    site_facts: Site = field(default_factory=Site)  # what profiles say of the cluster itself
+    facts: Site | None = None  # what profiles say of the cluster itself
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     problems: tuple[UsageError, ...] = ()
     files: tuple[Looked, ...] = ()  # the strongest first
+
+    @property
+    def site_facts(self) -> Site:
+        """What profiles say of the cluster itself; empty where they say nothing."""
+        from slurm_launch.profiles import Site
+
+        return self.facts or Site()
 
     def spec(self) -> LaunchSpec:
         """The checked spec, or one InvalidSpec with all that is wrong."""
@@ -106,20 +113,20 @@ class _Reader:
             sources={name: _sources(name, merged, unused) for name in LaunchSpec.model_fields},
             own=layers.plain(own),
             # All of it, with what this job does not use: the script may be rendered anew with other options.
-            site={**layers.plain(site), **facts.plain()},
+            site={**layers.plain(site), **(facts.plain() if facts else {})},
             item_sources={
                 name: tuple(item.at for item in given.value if item.text)
                 for name, given in merged.items()
                 if isinstance(given.value, tuple)
             },
-            site_facts=facts,
+            facts=facts,
             warnings=tuple(self.findings.warnings),
             notes=tuple(self.findings.notes),
             problems=tuple(self.findings.problems),
             files=tuple(self.findings.files),
         )
 
-    def _job(self, site: Layer, own: Layer, facts: Site) -> tuple[Layer, Layer]:
+    def _job(self, site: Layer, own: Layer, facts: Site | None) -> tuple[Layer, Layer]:
         """The site's values and the user's as one, and those of the site that this job does not use."""
         if not site and not facts:
             merged, unused = dict(own), {}
@@ -191,23 +198,24 @@ class _Reader:
         self.findings.files.append(Looked(role, str(path), "read"))
         return content.layer
 
-    def _site(self, profile: Given | None) -> tuple[list[Layer], Site]:
+    def _site(self, profile: Given | None) -> tuple[list[Layer], Site | None]:
         """The site's layers and facts; or, unless a profile was chosen, what the script has of them."""
         if self.embedded is None or profile is not None:
             return SiteReader(self.env, self.cwd, self.findings).read(profile)
         if self.env.get(CLUSTER_SPEC):
             self.findings.notes.append(f"{CLUSTER_SPEC} is not read: without --profile the script's own site stays")
-        return [self._embedded_layer("site")], self._embedded_facts()
+        return [self._embedded_layer("site")], self._embedded_facts(self.embedded)
 
     def _embedded_layer(self, part: str) -> Layer:
         if self.embedded is None:
             return {}
         at = f"embedded spec ({part})"
-        others = FACTS if part == "site" else ()
+        from slurm_launch.profiles import FACTS
+
         values = {}
         for key, value in getattr(self.embedded, part).items():
             try:
-                field = field_of_key(str(key), at, others)
+                field = field_of_key(str(key), at, FACTS if part == "site" else ())
                 if field not in FACTS:
                     values[field] = value
             except UsageError as problem:
@@ -215,13 +223,14 @@ class _Reader:
                 self.findings.problems.append(problem)
         return self._plain_layer(values, lambda name: at)
 
-    def _embedded_facts(self) -> Site:
+    def _embedded_facts(self, embedded: Embedded) -> Site:
+        from slurm_launch.profiles import FACTS, read_site
+
         def at(*way: str) -> str:
             place = f", partition {way[1]}" if way[0] == "partitions" and len(way) > 1 else ""
             return f"embedded spec (site{place})"
 
-        given = self.embedded.site if self.embedded is not None else {}
-        facts = {field: value for key, value in given.items() if (field := str(key).replace("-", "_")) in FACTS}
+        facts = {name: value for key, value in embedded.site.items() if (name := str(key).replace("-", "_")) in FACTS}
         site, problems = read_site(facts, at)
         self.findings.problems += problems
         return site

@@ -16,7 +16,6 @@ from typing import Any
 
 from slurm_launch.errors import UsageError
 from slurm_launch.layers import Given, Item, Layer, field_of_key, is_list, is_mapping
-from slurm_launch.profiles import FACTS
 from slurm_launch.values import show
 
 PROJECT_FILE = "slurm-launch.yaml"
@@ -120,6 +119,8 @@ def read_file(path: Path, describe: Describe, forbidden: Mapping[str, str], cwd:
     except UsageError as problem:
         problems.append(problem)
         return content
+    from slurm_launch.profiles import FACTS
+
     known = [field for field in FACTS if field not in forbidden]
     for key, value in _pairs(node, path, problems):
         line = key.start_mark.line + 1

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Any
 
 from slurm_launch.directives import directive_lines
 from slurm_launch.spec import LaunchSpec
+from slurm_launch.wording import shown
 
 
 def changes(old: LaunchSpec, new: LaunchSpec, sources: Mapping[str, tuple[str, ...]]) -> list[str]:
@@ -17,7 +16,7 @@ def changes(old: LaunchSpec, new: LaunchSpec, sources: Mapping[str, tuple[str, .
         before, after = getattr(old, name), getattr(new, name)
         if before != after:
             key = name.replace("_", "-")
-            found.append(f"{key}: {_shown(before)} -> {_shown(after)} ({', '.join(sources[name])})")
+            found.append(f"{key}: {shown(before)} -> {shown(after)} ({', '.join(sources[name])})")
     had, has = _directives(old), _directives(new)
     found += [f"directive dropped: {had[key]}" for key in had if key not in has]
     found += [f"directive added: {has[key]}" for key in has if key not in had]
@@ -27,15 +26,3 @@ def changes(old: LaunchSpec, new: LaunchSpec, sources: Mapping[str, tuple[str, .
 def _directives(spec: LaunchSpec) -> dict[str, str]:
     lines = [line.removeprefix("#SBATCH ") for line in directive_lines(spec, log="x.log")]
     return {line.partition("=")[0]: line for line in lines}
-
-
-def _shown(value: Any) -> str:
-    if value is None or value in ((), {}):
-        return "-"
-    if isinstance(value, dict):
-        value = [key if text is None else f"{key}={text}" for key, text in value.items()]
-    if isinstance(value, (list, tuple)):
-        return " ".join(_shown(item) for item in value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if str(value).isprintable() else json.dumps(value)

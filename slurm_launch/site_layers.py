@@ -10,19 +10,23 @@ import os
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slurm_launch import config_files
 from slurm_launch.config_files import PROJECT_FILE
 from slurm_launch.errors import InvalidSpec, UsageError
 from slurm_launch.layers import Given, Layer, plain_layer
-from slurm_launch.profiles import FACTS, Site, read_site, texts
 from slurm_launch.spec import options
 from slurm_launch.values import BadValue, show
+
+if TYPE_CHECKING:  # imported where there is a file: most machines have none
+    from slurm_launch.profiles import Site
+
+    Part = tuple[Layer, Site]  # one file's contribution
 
 NO_PROFILE = ("", "none")  # --profile none: not even the one that this machine's name would choose
 CLUSTER_SPEC = "CLUSTER_SPEC_PATH"  # ReaL's own variable
@@ -38,22 +42,14 @@ class Looked:
     why: str = ""  # it is read, when nobody named it
 
 
-@dataclass
 class Findings:
     """What was noticed on the way."""
 
-    problems: list[UsageError] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    files: list[Looked] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class _Read:
-    """One file's contribution."""
-
-    layer: Layer
-    site: Site
+    def __init__(self) -> None:
+        self.problems: list[UsageError] = []
+        self.warnings: list[str] = []
+        self.notes: list[str] = []
+        self.files: list[Looked] = []
 
 
 def is_none(chosen: Given) -> bool:
@@ -65,6 +61,8 @@ def forbidden_keys(role: str) -> dict[str, str]:
     """What cannot stand in a file of this role, and what to do instead."""
     forbidden = {name: "use the flag or the variable" for name, option in options().items() if not option.layered}
     if role == "project":
+        from slurm_launch.profiles import FACTS
+
         why = "it is about a cluster, not about the experiment: put it into a profile"
         return {**forbidden, **dict.fromkeys(FACTS, why)}
     forbidden["profile"] = "choose the profile in the project file, by a flag or by SLAUNCH_PROFILE"
@@ -93,20 +91,20 @@ class SiteReader:
     def __init__(self, env: Mapping[str, str], cwd: Path, findings: Findings) -> None:
         self.env, self.cwd, self.findings = env, cwd, findings
 
-    def read(self, chosen: Given | None) -> tuple[list[Layer], Site]:
+    def read(self, chosen: Given | None) -> tuple[list[Layer], Site | None]:
         """The layers, the weakest first, and the facts. What somebody named is stronger than what was found."""
         named = self._named(chosen) if chosen is not None and not is_none(chosen) else []
         spec = self._cluster_spec()
         found = self._by_host() if chosen is None else []
         every = [*self._machine(), *found, *spec, *named]
-        site = Site()
-        for part in every:
-            site = part.site.over(site)
-        return [part.layer for part in every], site
+        facts = None
+        for _, site in every:
+            facts = site.over(facts) if facts is not None else site
+        return [layer for layer, _ in every], facts
 
     # --- profiles ----------------------------------------------------------------------------------------------------
 
-    def _named(self, chosen: Given) -> list[_Read]:
+    def _named(self, chosen: Given) -> list[Part]:
         name = str(chosen.value)
         if not _is_name(name):
             hint = "give the name alone; --config takes a file"
@@ -114,9 +112,9 @@ class SiteReader:
             return []
         return self._chain(name, f"--profile names a profile that does not exist: {show(name)}", chosen.at)
 
-    def _chain(self, name: str, missing: str, at: str, why: str = "") -> list[_Read]:
+    def _chain(self, name: str, missing: str, at: str, why: str = "") -> list[Part]:
         """A profile and all that it extends, the weakest first."""
-        chain: list[_Read] = []
+        chain: list[Part] = []
         seen: list[tuple[str, Path | None]] = []
         while True:
             hides = seen[-1][1] if seen and seen[-1][0] == name else None
@@ -149,8 +147,10 @@ class SiteReader:
             self.findings.files.append(Looked(f"profile {name}", str(path), state, why if state == "read" else ""))
         return found
 
-    def _profile_file(self, name: str, path: Path) -> tuple[_Read, str | None, str]:
+    def _profile_file(self, name: str, path: Path) -> tuple[Part, str | None, str]:
         """What a profile says, which one it extends, and where it says so."""
+        from slurm_launch.profiles import texts
+
         content = self._content(f"profile {name}", path)
         facts = dict(content.facts)
         extends, hosts = facts.pop("extends", None), facts.pop("hosts", None)
@@ -164,7 +164,7 @@ class SiteReader:
             extends = None
         return self._with_facts(content.layer, facts, content.at), extends, at
 
-    def _by_host(self) -> list[_Read]:
+    def _by_host(self) -> list[Part]:
         """The profile whose `hosts` has this machine, in the first place that has one."""
         hidden: set[str] = set()
         for folder in config_files.profile_folders(self.env):
@@ -173,8 +173,9 @@ class SiteReader:
             matching = {path.stem: host for path in paths if (host := self._host_in(path)) is not None}
             if len(matching) == 1:
                 (name, host), *_ = matching.items()
-                part = Given(name, f"host name {host}")
-                return [*self._chain(name, "", part.at, f"chosen by the {part.at}"), _Read({"profile": part}, Site())]
+                found = Given(name, f"host name {host}")
+                chain = self._chain(name, "", found.at, f"chosen by the {found.at}")
+                return [({"profile": found, **layer}, site) for layer, site in chain]
             if matching:
                 # Not a warning: without either the job would be another one than it was yesterday.
                 host = next(iter(matching.values()))
@@ -188,14 +189,16 @@ class SiteReader:
         try:
             if not re.search(r"^[^#\n]*\bhosts\b", config_files.read_text(path), re.MULTILINE):
                 return None  # and YAML need not be imported
+            from fnmatch import fnmatchcase
+
+            from slurm_launch.profiles import texts
+
             patterns = [pattern.lower() for pattern in texts(config_files.top_level(path, "hosts"))]
         except (UsageError, BadValue) as error:
             what = error.message if isinstance(error, UsageError) else f"hosts {error}"
             at = (error.at if isinstance(error, UsageError) else None) or path
             self.findings.warnings.append(f"profile {path.stem} is not considered for this host: {what} ({at})")
             return None
-        from fnmatch import fnmatchcase
-
         names = host_names(full=any("." in pattern for pattern in patterns)) if patterns else []
         return next((name for name in names for pattern in patterns if fnmatchcase(name.lower(), pattern)), None)
 
@@ -209,7 +212,7 @@ class SiteReader:
 
     # --- the others --------------------------------------------------------------------------------------------------
 
-    def _cluster_spec(self) -> list[_Read]:
+    def _cluster_spec(self) -> list[Part]:
         if not self.env.get(CLUSTER_SPEC):
             return []
         from slurm_launch import cluster_spec
@@ -229,8 +232,8 @@ class SiteReader:
         layer, _ = plain_layer(spec.options, spec.at)
         return [self._with_facts(layer, spec.facts, spec.at)]
 
-    def _machine(self) -> list[_Read]:
-        found: list[_Read] = []
+    def _machine(self) -> list[Part]:
+        found: list[Part] = []
         for folder in config_files.site_folders(self.env):
             path = folder / PROJECT_FILE
             state = "not read" if found else "read" if os.path.isfile(path) else "absent"
@@ -248,10 +251,12 @@ class SiteReader:
         self.findings.problems += content.problems
         return content
 
-    def _with_facts(self, layer: Layer, facts: Mapping[str, Any], at: Any) -> _Read:
+    def _with_facts(self, layer: Layer, facts: Mapping[str, Any], at: Any) -> Part:
+        from slurm_launch.profiles import read_site
+
         site, problems = read_site(facts, at)
         self.findings.problems += problems
-        return _Read(layer, site)
+        return layer, site
 
     def _wrong(self, message: str, at: str, hint: str | None) -> None:
         self.findings.problems.append(UsageError(message, at=at, hint=hint))

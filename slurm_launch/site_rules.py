@@ -29,8 +29,9 @@ class Job:
         return value_of(name, self.merged[name]) if name in self.merged else None
 
 
-def apply(site_layer: Layer, own: Layer, site: Site) -> Job:
+def apply(site_layer: Layer, own: Layer, facts: Site | None) -> Job:
     """The site's layer and the user's as one, with all that follows from the facts."""
+    site = facts or Site()
     job = Job(merge([site_layer, own])[0])
     partition = _partition_of(job, site)
     if partition is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +16,7 @@ from slurm_launch.config_text import file_schema, starter_file
 from slurm_launch.errors import InvalidSpec, UsageError
 from slurm_launch.site_layers import NO_PROFILE
 from slurm_launch.spec import LaunchSpec
+from slurm_launch.wording import shown
 
 app = typer.Typer(
     add_completion=False,
@@ -42,7 +42,7 @@ def show(flags: dict[str, Any], as_json: Json = False) -> int:
         print_json(values=_told(rows), site=_told(facts), problems=[str(problem) for problem in problems])
     else:
         rows |= {key: (list(value) if key == "partitions" else value, at) for key, (value, at) in facts.items()}
-        keys, texts = max(map(len, rows)), {key: _shown(value) for key, (value, _) in rows.items()}
+        keys, texts = max(map(len, rows)), {key: shown(value) for key, (value, _) in rows.items()}
         width = min(40, max(map(len, texts.values())))
         for key, (_, sources) in rows.items():
             print(f"{key:<{keys}}  {texts[key]:<{width}}  {', '.join(sources)}")
@@ -53,19 +53,6 @@ def show(flags: dict[str, Any], as_json: Json = False) -> int:
 
 def _told(rows: dict[str, tuple[Any, tuple[str, ...]]]) -> dict[str, Any]:
     return {key: {"value": value, "sources": list(sources)} for key, (value, sources) in rows.items()}
-
-
-def _shown(value: Any) -> str:
-    """A value on one line."""
-    if value is None or value in ([], (), {}):
-        return "-"
-    if isinstance(value, dict):
-        value = [key if text is None else f"{key}={text}" for key, text in value.items()]
-    if isinstance(value, (list, tuple)):
-        return _shown(shlex.join(str(item) for item in value))
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if str(value).isprintable() else json.dumps(value)
 
 
 app.command(cls=SpecCommand, name="show", help="Print every value and where it comes from.")(takes_spec(show))
@@ -84,9 +71,10 @@ def path(
     if as_json:
         print_json(files=[vars(file) for file in found.files], profiles=names)
         return
+    width = max(10, *(len(file.role) for file in found.files))
     for file in found.files:
-        print(f"{file.role:<10}  {file.state:<8}  {file.path}" + (f"  ({file.why})" if file.why else ""))
-    print(f"{'profiles':<10}  {', '.join(names) or 'none'}")
+        print(f"{file.role:<{width}}  {file.state:<8}  {file.path}" + (f"  ({file.why})" if file.why else ""))
+    print(f"{'profiles':<{width}}  {', '.join(names) or 'none'}")
 
 
 @app.command()
@@ -119,13 +107,15 @@ def import_(
     _create(target, cluster_spec.profile_text(spec, name))
     for text in spec.warnings:
         warn(text)
+    for text in spec.notes:
+        note(text)
     if as_json:
         print_json(profile=name, path=str(target), keys=spec.fates, warnings=spec.warnings)
         return
     print(target)
     width = max(map(len, spec.fates), default=0)
     for key, fate in spec.fates.items():
-        print(f"{_shown(key):<{width}}  {_shown(fate)}")
+        print(f"{shown(key):<{width}}  {shown(fate)}")
 
 
 def _create(target: Path, text: str) -> None:
