@@ -113,7 +113,7 @@ class _Reader:
             sources={name: _sources(name, merged, unused) for name in LaunchSpec.model_fields},
             own=layers.plain(own),
             # All of it, with what this job does not use: the script may be rendered anew with other options.
-            site={**layers.plain(site), **(facts.plain() if facts else {})},
+            site={**layers.plain(site), **(facts.plain(sortable=True) if facts else {})},
             item_sources={
                 name: tuple(item.at for item in given.value if item.text)
                 for name, given in merged.items()

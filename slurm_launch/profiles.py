@@ -106,8 +106,8 @@ class Site:
             self.container_runtimes or low.container_runtimes,
         )
 
-    def plain(self) -> dict[str, Any]:
-        """The facts for JSON, by YAML key, such that reading them back gives the same."""
+    def plain(self, sortable: bool = False) -> dict[str, Any]:
+        """The facts for JSON, by YAML key, such that reading them back gives the same; `sortable`: with sorted keys."""
         found: dict[str, Any] = {}
         for field in fields(self):
             about = getattr(self, field.name)
@@ -119,6 +119,8 @@ class Site:
                 }
             elif isinstance(about, dict):
                 about = {regex: given.value for regex, given in about.items()}
+                if sortable and len(about) > 1:  # which of them comes first matters
+                    about = [{regex: kind} for regex, kind in about.items()]
             elif about is not None:
                 about = [item.text for item in about.value] if isinstance(about.value, tuple) else about.value
             else:
@@ -227,11 +229,15 @@ def _mapping(field: str, value: Any, example: str) -> Mapping[str, Any]:
 
 
 def _by_regex(field: str, value: Any, at: At, problems: list[UsageError]) -> Iterator[tuple[str, Given]]:
-    for pattern, kind in _mapping(field, value, f"{field.replace('_', '-')}: {{gpu.*: a100}}").items():
-        try:
-            yield regex(pattern), Given(line(kind), at(field, pattern))
-        except BadValue as error:
-            problems.append(_problem(field, error, at(field, pattern)))
+    """From a mapping, or from a list of mappings: a script's header has its keys sorted, a list keeps its order."""
+    parts = value if isinstance(value, (list, tuple)) else [value]
+    for place, part in enumerate(parts):
+        way = (field, str(place)) if part is not value else (field,)
+        for pattern, kind in _mapping(field, part, f"{field.replace('_', '-')}: {{gpu.*: a100}}").items():
+            try:
+                yield regex(pattern), Given(line(kind), at(*way, pattern))
+            except BadValue as error:
+                problems.append(_problem(field, error, at(*way, pattern)))
 
 
 def _partitions(value: Any, at: At, problems: list[UsageError]) -> Iterator[tuple[str, Partition]]:

@@ -268,6 +268,7 @@ def _is_name(name: str) -> bool:
 
 def _profiles_in(folder: Path) -> list[Path]:
     try:
-        return [folder / name for name in sorted(os.listdir(folder)) if name.endswith(".yaml") and name != ".yaml"]
+        names = [name for name in sorted(os.listdir(folder)) if name.endswith(".yaml") and not name.startswith(".")]
     except OSError:
         return []
+    return [folder / name for name in names if os.path.isfile(folder / name)]

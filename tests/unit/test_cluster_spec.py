@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import cluster_spec
+from slurm_launch import cluster_spec, render
 from slurm_launch.config import Resolution, resolve
 from slurm_launch.errors import InvalidSpec
-from slurm_launch.script import Embedded
+from slurm_launch.script import Embedded, read_embedded
 
 Launcher = Callable[..., Any]  # tests/unit/conftest.py
 GOOD = ("--exp-name", "test", "--command", "python train.py")
@@ -159,7 +159,8 @@ class TestAsALayer:
     def test_a_script_keeps_it(self, spec: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
         spec()
         first = found(num_gpus=1, node="[01-02]")
-        embedded = Embedded(json.loads(json.dumps(first.own)), json.loads(json.dumps(first.site)))
+        script = render(first.spec(), embedded=Embedded(first.own, first.site))
+        embedded = read_embedded(script, "here")
         monkeypatch.delenv("CLUSTER_SPEC_PATH")
         assert found(embedded).spec() == first.spec()
         spec(cpu_image="other", gpu_image="other")

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import site_layers
+from slurm_launch import LaunchSpec, render, site_layers
 from slurm_launch.config import Resolution, resolve
 from slurm_launch.errors import InvalidSpec
 from slurm_launch.profiles import FACTS
-from slurm_launch.script import Embedded
+from slurm_launch.script import Embedded, read_embedded
 from slurm_launch.site_rules import seconds
 
 Launcher = Callable[..., Any]  # tests/unit/conftest.py
@@ -55,7 +55,9 @@ def with_profile(text: str, **flags: Any) -> Resolution:
 
 
 def round_trip(resolution: Resolution) -> Embedded:
-    return Embedded(json.loads(json.dumps(resolution.own)), json.loads(json.dumps(resolution.site)))
+    """What comes back from a script's header."""
+    spec = LaunchSpec(exp_name="x", command="y")
+    return read_embedded(render(spec, embedded=Embedded(resolution.own, resolution.site)), "here")
 
 
 def problems(resolution: Resolution) -> list[str]:
@@ -120,6 +122,7 @@ class TestExtends:
         profile("top", "extends: base\nhosts: [login*]\ncpu-image: top\ngpu-types: {'a1': top, 'b.*': top}")
         resolution = found()
         assert resolution.values["profile"] == "top"
+        assert list(resolution.site_facts.gpu_types or ()) == ["a1", "b.*", "a.*"], "the first that matches wins"
         assert resolution.site_facts.plain() == {
             "gpu-types": {"a1": "top", "b.*": "top", "a.*": "base"}, "node-prefix": "com-", "cpu-image": "top",
         }  # fmt: skip
@@ -197,6 +200,9 @@ class TestHosts:
         assert str(path) in first
         assert "profile odd" in second
         assert found(profile="none").warnings == (), "not even looked at"
+        profile(".#here", "hosts: [")
+        (path.parent / "folder.yaml").mkdir()
+        assert len(found().warnings) == 2, "neither an editor's file nor a folder is a profile"
 
     def test_a_broken_profile_for_this_host_is_an_error(self) -> None:
         profile("here", "hosts: login1\nacount: here")
@@ -315,7 +321,19 @@ class TestHostsOfTheJob:
         assert with_profile(self.TYPES, node="gpu01").spec().gpu_type is None
         assert with_profile(self.TYPES, num_gpus=1).spec().gpu_type is None
         assert with_profile(self.TYPES, node="gpu01", num_gpus=1, gpu_type="mine").spec().gpu_type == "mine"
-        assert with_profile(self.TYPES, node="xgpu01x", num_gpus=1).spec().gpu_type is None, "the whole name"
+        for node in ("xgpu01", "gpu01x"):
+            resolution = with_profile("gpu-types: {gpu01: a100}", node=node, num_gpus=1)
+            assert resolution.spec().gpu_type is None, "the whole name"
+
+    def test_the_script_keeps_their_order(self) -> None:
+        for types in (
+            "{'gpu.1': one, 'gpu.*': any}",
+            "{'gpu[0-9]1': one, 'gpu.*': any}",
+            "[{'gpu.1': one}, {g.*: any}]",
+        ):
+            first = with_profile(f"gpu-types: {types}", node="gpu01", num_gpus=1)
+            assert first.spec().gpu_type == "one"
+            assert found(round_trip(first)).spec().gpu_type == "one"
 
     def test_different_types_are_told(self) -> None:
         resolution = with_profile(self.TYPES, node="gpu[01-03],other", num_gpus=1)
@@ -449,6 +467,8 @@ class TestBadFacts:
             ("partitions:\n  gpu: {max_gpus: 1, max-gpus: 2}", 2, ("max-gpus is given twice", "keep one")),
             ("gpu-types:\n  '[': a100", 2, ("gpu-types has a regular expression that is not valid: '['", "mend")),
             ("gpu-types: {a: [b]}", 1, ("gpu-types has a value that is no text", "one text")),
+            ("node-types:\n- {a: b}\n- {'[': b}", 3, ("node-types has a regular expression", "mend")),
+            ("node-types: [x]", 1, ("node-types takes a mapping", "a100")),
             ("node-types: x", 1, ("node-types takes a mapping", "a100")),
             ("node-prefix: com[", 1, ("node-prefix is not the beginning of a host name", "com-")),
             ("cpu-image: a b", 1, ("cpu-image cannot be an image", "ubuntu")),
