@@ -11,36 +11,27 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from slurm_launch.errors import UsageError
-from slurm_launch.spec import LaunchSpec, options
+from slurm_launch.layers import Given, Item, Layer, field_of_key, is_list, is_mapping
 from slurm_launch.values import show
 
 PROJECT_FILE = "slurm-launch.yaml"
 FOLDER = "slurm-launch"  # below $XDG_CONFIG_HOME and /etc/xdg
 MAX_BYTES = 1 << 20  # nobody's settings are larger; --config /dev/zero must end
+Describe = Callable[..., str]  # a line, and what else is to be said of the place -> the source that people read
 
 
 @dataclass(frozen=True)
-class Item:
-    """One item of a list or mapping (then `key=value`), and where it stands. An empty text: forget what came before."""
+class Content:
+    """What stands in one file."""
 
-    text: str
-    at: str
-
-
-@dataclass(frozen=True)
-class Given:
-    """What one layer says of one option: one value (None: back to the built-in one), or the items of a list."""
-
-    value: str | bool | tuple[Item, ...] | None
-    at: str
-
-
-Layer = dict[str, Given]
+    layer: Layer
+    facts: dict[str, Any]  # the keys that are no options, by field, as plain texts, lists and mappings
+    at: Callable[..., str]  # where a fact stands: at("partitions", "gpu", "time")
+    problems: list[UsageError]
 
 
 # --- where the files are ---------------------------------------------------------------------------------------------
@@ -111,68 +102,86 @@ def _planted(path: Path) -> bool:
 # --- what stands in them ---------------------------------------------------------------------------------------------
 
 
-def read_layer(
-    path: Path, describe: Callable[[int], str], forbidden: Mapping[str, str], cwd: Path
-) -> tuple[Layer, list[UsageError]]:
-    """One file's values and all that is wrong with it. `forbidden` has the options that cannot stand here, and why."""
-    try:
-        node = _compose(path)
-    except UsageError as problem:
-        return {}, [problem]
+def read_file(path: Path, describe: Describe, forbidden: Mapping[str, str], cwd: Path) -> Content:
+    """One file's values and all that is wrong with it. `forbidden` has the keys that cannot stand here, and why."""
     layer: Layer = {}
+    facts: dict[str, Any] = {}
+    lines: dict[tuple[str, ...], int] = {}
     problems: list[UsageError] = []
+
+    def where(*way: str) -> str:
+        place = f", partition {way[1]}" if way[0] == "partitions" and len(way) > 1 else ""
+        return describe(lines.get(way, 1), place)
+
+    content = Content(layer, facts, where, problems)
+    try:
+        node = compose(path)
+    except UsageError as problem:
+        problems.append(problem)
+        return content
+    from slurm_launch.profiles import FACTS
+
+    known = [field for field in FACTS if field not in forbidden]
     for key, value in _pairs(node, path, problems):
-        at = describe(value.start_mark.line + 1 if value.start_mark else 1)
-        key_at = describe(key.start_mark.line + 1)
+        line = key.start_mark.line + 1
+        key_at = describe(line)
         try:
-            field = field_of_key(key.value, key_at)
+            if (field := key.value.replace("-", "_")) not in forbidden:
+                field = field_of_key(key.value, key_at, known)
             if field in forbidden:
                 raise UsageError(f"{key.value} cannot stand in this file", at=key_at, hint=forbidden[field])
-            if field in layer:
-                raise UsageError(f"{key.value} is given twice", at=f"{layer[field].at} and {key_at}", hint="keep one")
+            if field in layer or field in facts:
+                first = layer[field].at if field in layer else where(field)
+                raise UsageError(f"{key.value} is given twice", at=f"{first} and {key_at}", hint="keep one")
+            if field in FACTS:
+                lines[field,] = line
+                facts[field] = _fact(value, (field,), lines, describe)
+                continue
             layer[field] = _given(field, value, key_at, describe)
             if field == "template":
                 layer[field] = _beside_file(layer[field], path, cwd)
         except UsageError as problem:
-            problem.at = problem.at or at
+            problem.at = problem.at or describe(value.start_mark.line + 1 if value.start_mark else line)
             problems.append(problem)
-    return layer, problems
+    return content
 
 
-def field_of_key(key: str, at: str) -> str:
-    """The option that a YAML key names; underscores do as well as hyphens."""
-    field = key.replace("-", "_")
-    if field in LaunchSpec.model_fields:
-        return field
-    raise UsageError(f"unknown key {show(key)}", at=at, hint=suggest_option(key))
+_DEPTH = 5  # partitions, one of them, its option, an item of it, the item's value
 
 
-def suggest_option(key: str) -> str:
-    """What was probably meant by an unknown key."""
-    names: dict[str, str] = {}  # what people may write -> our key
-    for field, option in options().items():
-        ours = field.replace("_", "-")
-        names[ours] = ours
-        names.update({flag.lstrip("-"): ours for flag in option.flags if flag.startswith("--")})
-        names.setdefault(option.sbatch or ours, ours)
-    plain = key.strip().lower().replace("_", "-").lstrip("-")
-    close = get_close_matches(plain, names, n=1, cutoff=0.6)
-    if close:
-        return f"did you mean {names[close[0]]!r}?"
-    return "`slurm-launch config schema` lists the keys; any other directive of sbatch goes below `sbatch:`"
+def _fact(node: Any, way: tuple[str, ...], lines: dict[tuple[str, ...], int], describe: Describe) -> Any:
+    """A value below a key that is no option: texts, lists and mappings as written. `lines` gets where each stands."""
+    key, at = way[0].replace("_", "-"), describe(node.start_mark.line + 1)
+    if len(way) > _DEPTH:  # an anchor may even hold itself
+        raise UsageError(f"{key} is nested too deeply", at=at, hint="docs/profiles.md shows how it is written")
+    if node.id == "scalar":
+        return None if _is_null(node) else _text(node, key, at)
+    if node.id == "sequence":
+        return [_fact(item, (*way, str(place)), lines, describe) for place, item in enumerate(node.value)]
+    found: dict[str, Any] = {}
+    for name, value in node.value:
+        at = describe(name.start_mark.line + 1)
+        if name.id != "scalar" or not name.value:
+            raise UsageError(f"{key} has a key that is not a plain name", at=at, hint="write KEY: VALUE")
+        if name.value in found:
+            raise UsageError(f"{key} has {show(name.value)} twice", at=at, hint="keep one")
+        lines[(*way, name.value)] = name.start_mark.line + 1
+        found[name.value] = _fact(value, (*way, name.value), lines, describe)
+    return found
 
 
-def is_list(field: str) -> bool:
-    """Whether an option takes several items: a list, or a mapping."""
-    origin = getattr(LaunchSpec.model_fields[field].annotation, "__origin__", None)
-    return origin in (tuple, dict)
+def top_level(path: Path, wanted: str) -> Any:
+    """One fact of a file of which nothing else is wanted; None when it has none."""
+    problems: list[UsageError] = []
+    for key, value in _pairs(compose(path), path, problems):
+        if key.value == wanted:
+            return _fact(value, (wanted,), {}, lambda line, _="": f"{path}:{line}")
+    if problems:
+        raise problems[0]
+    return None
 
 
-def is_mapping(field: str) -> bool:
-    return getattr(LaunchSpec.model_fields[field].annotation, "__origin__", None) is dict
-
-
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
     try:
         with open(path, "rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -188,8 +197,9 @@ def _read(path: Path) -> str:
         raise UsageError("the file is not UTF-8 text", at=f"{path}:{line}", hint="save it as UTF-8") from None
 
 
-def _compose(path: Path) -> Any:
-    text = _read(path)
+def compose(path: Path) -> Any:
+    """The file's YAML, as nodes that know their lines."""
+    text = read_text(path)
     import yaml  # only when there is a file: 25 ms
 
     try:
@@ -224,7 +234,7 @@ def _pairs(node: Any, path: Path, problems: list[UsageError]) -> Iterator[tuple[
             problems.append(UsageError("a key is not a plain name", at=at, hint="write lines like `partition: main`"))
 
 
-def _given(field: str, node: Any, at: str, describe: Callable[[int], str]) -> Given:
+def _given(field: str, node: Any, at: str, describe: Describe) -> Given:
     key = field.replace("_", "-")
     if not is_list(field):
         if node.id != "scalar":
@@ -240,7 +250,7 @@ def _given(field: str, node: Any, at: str, describe: Callable[[int], str]) -> Gi
     return Given(tuple(_items(node, key, describe)), at)
 
 
-def _items(node: Any, key: str, describe: Callable[[int], str]) -> Iterator[Item]:
+def _items(node: Any, key: str, describe: Describe) -> Iterator[Item]:
     pairs: list[Any] = node.value if node.id == "mapping" else [(None, item) for item in node.value]
     seen: dict[str, str] = {}
     for name, value in pairs:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from slurm_launch.config_files import PROJECT_FILE, is_list, is_mapping
+from slurm_launch.config_files import PROJECT_FILE
+from slurm_launch.layers import is_list, is_mapping
+from slurm_launch.profiles import FACTS, LIMITS, NOT_BY_PARTITION
 from slurm_launch.spec import EXPERIMENT, GROUPS, LaunchSpec, options
 
+SITE = "The cluster itself (docs/profiles.md)"
 _PROJECT_HEAD = f"""\
 # {PROJECT_FILE}: settings for all launches from this directory and below.
 # Take the # away from what you need. Flags and SLAUNCH_* variables win over this file; it wins over a profile.
@@ -31,6 +34,10 @@ def starter_file(profile: str | None = None) -> str:
             if option.group != group or not option.layered or (profile is not None and name == "profile"):
                 continue
             lines += [f"# {option.help}{_default(name, option.help)}", f"#{name.replace('_', '-')}: {_example(name)}\n"]
+    if profile is not None:
+        lines.append(f"# {f'--- {SITE} ':-<100}\n")
+        for key, fact in FACTS.items():
+            lines += [f"# {fact.help}", f"#{key.replace('_', '-')}: {json.dumps(fact.example)}\n"]
     return "\n".join(lines)
 
 
@@ -66,6 +73,16 @@ def file_schema() -> dict[str, Any]:
             properties[key] = _property(name, properties[key])
         else:
             del properties[key]
+    in_partition = {
+        key: {"$ref": f"#/properties/{key}"} for key in properties if key.replace("-", "_") not in NOT_BY_PARTITION
+    }
+    in_partition |= {key.replace("_", "-"): about for key, about in LIMITS.items()}
+    for name, fact in FACTS.items():
+        key = name.replace("_", "-")
+        about = {"title": key.replace("-", " ").capitalize(), "description": f"{fact.help} In profiles only."}
+        properties[key] = {**about, "group": SITE, "examples": [fact.example], **fact.schema}
+    partition = {"type": ["object", "null"], "properties": in_partition, "additionalProperties": False}
+    properties["partitions"]["additionalProperties"] = partition
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 

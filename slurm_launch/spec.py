@@ -204,7 +204,7 @@ class LaunchSpec(BaseModel):
 
     run_dir: Line = option(".", FILES, "Directory for the script, the log and the record.", metavar="DIR", examples=("runs",))
     template: Line | None = option(None, FILES, "Your own template instead of ours.", metavar="FILE", examples=("job.sh.j2",))
-    profile: Line | None = option(None, FILES, "The site's settings: profiles/NAME.yaml in your configuration.", metavar="NAME", examples=("juwels",))
+    profile: Line | None = option(None, FILES, "The site's settings: profiles/NAME.yaml in your configuration (none: no profile).", metavar="NAME", examples=("juwels",))
     config: Line | None = option(
         None, FILES, "Project file to read instead of the slurm-launch.yaml found upward.", metavar="FILE", layered=False, examples=("other.yaml",))
     # fmt: on

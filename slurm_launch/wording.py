@@ -1,8 +1,10 @@
-"""Pydantic's findings in plain words: the flag first, then what is wrong, where it came from and what to write."""
+"""Values in plain words, and pydantic's findings: the flag first, what is wrong, where it came from, what to write."""
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, get_args
@@ -18,6 +20,19 @@ _MISSING = {
     "exp_name": "name the experiment: slurm-launch --exp-name test --command 'python train.py'",
     "command": "say what to run: --command 'python train.py', or last on the line: -- python train.py",
 }
+
+
+def shown(value: Any) -> str:
+    """A value on one line."""
+    if value is None or value in ([], (), {}):
+        return "-"
+    if isinstance(value, dict):
+        value = [key if text is None else f"{key}={text}" for key, text in value.items()]
+    if isinstance(value, (list, tuple)):
+        return shown(shlex.join(str(item) for item in value))
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if str(value).isprintable() else json.dumps(value)
 
 
 def problem_of(

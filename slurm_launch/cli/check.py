@@ -13,16 +13,19 @@ from typing import Annotated, Any
 import typer
 
 from slurm_launch import artifacts, launch, process, slurm
-from slurm_launch.cli.options import origin, resolve, verb_app
+from slurm_launch.cli.options import FromScript, origin, read_script, resolve, verb_app
 from slurm_launch.cli.output import print_json
 from slurm_launch.errors import SlurmUnavailable, SubmitRefused, UsageError
+from slurm_launch.profiles import Site
+from slurm_launch.site_rules import refusals
+from slurm_launch.spec import LaunchSpec
 
 TIMEOUT = 60.0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one tool said."""
+    """What one tool said, or the profile."""
 
     tool: str
     status: str  # ok, skipped, problem
@@ -31,9 +34,11 @@ class Outcome:
 
 
 def check(
-    flags: dict[str, Any], as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False
+    flags: dict[str, Any],
+    from_script: FromScript = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
 ) -> int:
-    found = resolve(flags)
+    found = resolve(flags, read_script(from_script))
     spec = found.spec()
     when = datetime.now()
     name = artifacts.run_name(spec.exp_name, when)
@@ -43,7 +48,7 @@ def check(
         script, command = Path(folder, f"{name}.sh"), Path(folder, "command")
         script.write_text(text, encoding="utf-8", errors="surrogateescape")
         command.write_text(spec.command + "\n", encoding="utf-8", errors="surrogateescape")
-        outcomes = try_script(str(script), str(command), env)
+        outcomes = ask_profile(spec, found.site_facts) + try_script(str(script), str(command), env)
     if as_json:
         print_json(
             name=name, ok=not any(outcome.exit_code for outcome in outcomes), checks=[asdict(o) for o in outcomes]
@@ -52,6 +57,14 @@ def check(
         for outcome in outcomes:
             print(f"{outcome.tool:<20} {outcome.status}" + (f": {outcome.detail}" if outcome.detail else ""))
     return next((outcome.exit_code for outcome in outcomes if outcome.exit_code), 0)
+
+
+def ask_profile(spec: LaunchSpec, site: Site) -> list[Outcome]:
+    """What the profile tells of the cluster, which may be another one than this."""
+    if not site.partitions and site.container_runtimes is None:
+        return []
+    told = refusals(spec, site)
+    return [Outcome("profile", "problem", text, UsageError.exit_code) for text in told] or [Outcome("profile", "ok")]
 
 
 def try_script(

@@ -1,21 +1,22 @@
-"""`slurm-launch config show|path|init|schema`."""
+"""`slurm-launch config show|path|init|import|schema`."""
 
 from __future__ import annotations
 
 import json
 import os
-import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from slurm_launch.cli.options import SpecCommand, resolve, takes_spec
-from slurm_launch.cli.output import markup, note, print_error, print_json
+from slurm_launch.cli.output import markup, note, print_error, print_json, warn
 from slurm_launch.config_files import PROJECT_FILE, profile_names, user_folder
 from slurm_launch.config_text import file_schema, starter_file
 from slurm_launch.errors import InvalidSpec, UsageError
+from slurm_launch.site_layers import NO_PROFILE
 from slurm_launch.spec import LaunchSpec
+from slurm_launch.wording import shown
 
 app = typer.Typer(
     add_completion=False,
@@ -31,15 +32,17 @@ def show(flags: dict[str, Any], as_json: Json = False) -> int:
     """Print every value and where it comes from."""
     found = resolve(flags)
     problems = found.check()
-    rows = {}
+    rows: dict[str, tuple[Any, tuple[str, ...]]] = {}
     for name, field in LaunchSpec.model_fields.items():
         default = None if field.is_required() else field.get_default()
         rows[name.replace("_", "-")] = (found.values.get(name, default), found.sources[name])
+    site = found.site_facts.plain()
+    facts = {key: (value, found.site_facts.sources(key)) for key, value in site.items()}
     if as_json:
-        values = {key: {"value": value, "sources": list(sources)} for key, (value, sources) in rows.items()}
-        print_json(values=values, problems=[str(problem) for problem in problems])
+        print_json(values=_told(rows), site=_told(facts), problems=[str(problem) for problem in problems])
     else:
-        keys, texts = max(map(len, rows)), {key: _shown(value) for key, (value, _) in rows.items()}
+        rows |= {key: (list(value) if key == "partitions" else value, at) for key, (value, at) in facts.items()}
+        keys, texts = max(map(len, rows)), {key: shown(value) for key, (value, _) in rows.items()}
         width = min(40, max(map(len, texts.values())))
         for key, (_, sources) in rows.items():
             print(f"{key:<{keys}}  {texts[key]:<{width}}  {', '.join(sources)}")
@@ -48,17 +51,8 @@ def show(flags: dict[str, Any], as_json: Json = False) -> int:
     return UsageError.exit_code if problems else 0
 
 
-def _shown(value: Any) -> str:
-    """A value on one line."""
-    if value is None or value in ([], (), {}):
-        return "-"
-    if isinstance(value, dict):
-        value = [key if text is None else f"{key}={text}" for key, text in value.items()]
-    if isinstance(value, (list, tuple)):
-        return _shown(shlex.join(str(item) for item in value))
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if str(value).isprintable() else json.dumps(value)
+def _told(rows: dict[str, tuple[Any, tuple[str, ...]]]) -> dict[str, Any]:
+    return {key: {"value": value, "sources": list(sources)} for key, (value, sources) in rows.items()}
 
 
 app.command(cls=SpecCommand, name="show", help="Print every value and where it comes from.")(takes_spec(show))
@@ -74,13 +68,13 @@ def path(
     given = {"config": config, "profile": profile}
     found = resolve({name: value for name, value in given.items() if value is not None})
     names = profile_names(os.environ)
-    files = sorted(found.files, key=lambda file: ("project", "profile", "machine").index(file.role.split()[0]))
     if as_json:
-        print_json(files=[vars(file) for file in files], profiles=names)
+        print_json(files=[vars(file) for file in found.files], profiles=names)
         return
-    for file in files:
-        print(f"{file.role:<10}  {file.state:<8}  {file.path}")
-    print(f"{'profiles':<10}  {', '.join(names) or 'none'}")
+    width = max(10, *(len(file.role) for file in found.files))
+    for file in found.files:
+        print(f"{file.role:<{width}}  {file.state:<8}  {file.path}" + (f"  ({file.why})" if file.why else ""))
+    print(f"{'profiles':<{width}}  {', '.join(names) or 'none'}")
 
 
 @app.command()
@@ -90,27 +84,59 @@ def init(
     ] = None,
 ) -> None:
     """Write a file with every option in it, explained and commented out; nothing is overwritten."""
-    target = Path(PROJECT_FILE).absolute() if profile is None else _profile_target(profile)
+    target = Path(PROJECT_FILE).absolute() if profile is None else _profile_target(profile, "--profile")
+    _create(target, starter_file(profile))
+    print(target)
+    note("take the # away from the lines that you need")
+
+
+@app.command(name="import")
+def import_(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A cluster spec, as ReaL's CLUSTER_SPEC_PATH names it.")],
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the profile. Default: cluster_name.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a profile from ReaL's cluster spec; nothing is overwritten."""
+    from slurm_launch import cluster_spec
+
+    spec = cluster_spec.read(Path(file).absolute())
+    name = spec.name if name is None else name
+    target = _profile_target(name, "--name")
+    _create(target, cluster_spec.profile_text(spec, name))
+    for text in spec.warnings:
+        warn(text)
+    for text in spec.notes:
+        note(text)
+    if as_json:
+        print_json(profile=name, path=str(target), keys=spec.fates, warnings=spec.warnings)
+        return
+    print(target)
+    width = max(map(len, spec.fates), default=0)
+    for key, fate in spec.fates.items():
+        print(f"{shown(key):<{width}}  {shown(fate)}")
+
+
+def _create(target: Path, text: str) -> None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with open(target, "x", encoding="utf-8") as file:
-            file.write(starter_file(profile))
+            file.write(text)
     except FileExistsError:
         raise UsageError("the file exists already", at=str(target), hint="edit it, or move it away first") from None
     except OSError as error:
         hint = "go to a directory that you may write to"
         raise UsageError(f"cannot write: {error.strerror or error}", at=str(target), hint=hint) from None
-    print(target)
-    note("take the # away from the lines that you need")
 
 
-def _profile_target(name: str) -> Path:
+def _profile_target(name: str, flag: str) -> Path:
     folder = user_folder(os.environ)
     if folder is None:
         raise UsageError("there is no home for a profile", hint="set HOME or XDG_CONFIG_HOME")
-    if not name or "/" in name or name.startswith((".", "-")) or not name.isprintable():
-        hint = "use letters and digits, for example the cluster's name"
-        raise UsageError(f"--profile is not a name for a profile: {name!r}", at="flag --profile", hint=hint)
+    if name.strip() in NO_PROFILE or "/" in name or name.startswith((".", "-")) or not name.isprintable():
+        hint = f"give {flag} letters and digits, for example the cluster's name"
+        raise UsageError(f"{flag} is not a name for a profile: {name!r}", at=f"flag {flag}", hint=hint)
     return folder / "profiles" / f"{name}.yaml"
 
 

@@ -7,20 +7,24 @@ import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 from pydantic_core import PydanticUndefined
 from typer.core import TyperCommand
 
 from slurm_launch import config
-from slurm_launch.cli.output import markup, warn
-from slurm_launch.config_files import is_list, profile_names
+from slurm_launch.cli.output import markup, note, warn
+from slurm_launch.config_files import profile_names
 from slurm_launch.errors import UsageError
-from slurm_launch.script import Embedded
+from slurm_launch.layers import is_list
+from slurm_launch.script import Embedded, read_embedded
 from slurm_launch.spec import LaunchSpec, Option, flag_name, options
 
 WORDS = "words"  # the parameter that holds the command after --
+FromScript = Annotated[
+    str | None, typer.Option("--from", metavar="SCRIPT", help="Begin with the spec in a script of ours.")
+]
 
 
 def verb_app(function: Callable[..., Any], *, help: str) -> typer.Typer:
@@ -76,7 +80,21 @@ def resolve(flags: dict[str, Any], embedded: Embedded | None = None) -> config.R
     found = config.resolve(flags, os.environ, cwd, embedded)
     for text in found.warnings:
         warn(text)
+    for text in found.notes:
+        note(text)
     return found
+
+
+def read_script(path: str | None) -> Embedded | None:
+    """The spec in the header of the script that --from names."""
+    if path is None:
+        return None
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise UsageError(f"--from cannot be read: {why}", at=path, hint="give a script of slurm-launch") from None
+    return read_embedded(text, path)
 
 
 def origin(found: config.Resolution) -> Embedded:

@@ -68,12 +68,17 @@ def test_tune(folder: Path) -> None:
 def test_the_profile_is_valid(folder: Path, tmp_path: Path) -> None:
     home = tmp_path / "config/slurm-launch"
     shutil.copytree(folder / "profiles", home / "profiles")
-    argv = [sys.executable, "-m", "slurm_launch", "render", "--profile", "example-site", "--exp-name", "pi"]
-    argv += ["--command", "python pi.py"]
+    argv = [sys.executable, "-m", "slurm_launch", "render", "--profile", "pyxis-gpu", "--exp-name", "pi"]
+    argv += ["--node", "[01-02]", "--num-nodes", "2", "--num-gpus", "1", "--command", "python pi.py"]
     env = {**os.environ, "XDG_CONFIG_HOME": str(home.parent), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    for line in ("#SBATCH --gres=gpu:a100:1", "#SBATCH --partition=gpu", "interface=ib0", "module load gcc/13"):
+    for line in (
+        "#SBATCH --gres=gpu:a100:1",
+        "#SBATCH --partition=gpu",
+        "interface=ib0",
+        "#SBATCH --nodelist=gpu[01-02]",
+    ):
         assert line in done.stdout
 
 

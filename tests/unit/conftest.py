@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+OTHERS = ("NO_COLOR", "FORCE_COLOR", "CLUSTER_SPEC_PATH")
+
 
 @pytest.fixture(autouse=True)
 def clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
-        if name.startswith(("SLAUNCH_", "SLURM_", "SBATCH_", "SRUN_")) or name in ("NO_COLOR", "FORCE_COLOR"):
+        if name.startswith(("SLAUNCH_", "SLURM_", "SBATCH_", "SRUN_")) or name in OTHERS:
             monkeypatch.delenv(name)
     for name, folder in (("HOME", "home"), ("XDG_CONFIG_HOME", "home/.config"), ("XDG_CONFIG_DIRS", "etc/xdg")):
         (tmp_path / folder).mkdir(parents=True, exist_ok=True)

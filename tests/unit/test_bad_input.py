@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from slurm_launch.config import _types
+from slurm_launch.layers import types_of
 from slurm_launch.spec import LaunchSpec
 from slurm_launch.values import filled
 
@@ -148,7 +148,7 @@ def test_a_bad_value(flag: str, value: str, message: str, hint: str, refused: La
 
 def is_one_line(name: str) -> bool:
     """Whether an option's declaration has the check for text on one line."""
-    parts = [*_types(name), *LaunchSpec.model_fields[name].metadata]
+    parts = [*types_of(name), *LaunchSpec.model_fields[name].metadata]
     return any(getattr(part, "func", None) is filled for part in parts)
 
 

@@ -17,8 +17,9 @@ from slurm_launch import config_files
 from slurm_launch.config import RESERVED, Resolution, resolve
 from slurm_launch.config_text import file_schema, starter_file
 from slurm_launch.errors import InvalidSpec
+from slurm_launch.profiles import FACTS
 from slurm_launch.script import Embedded
-from slurm_launch.spec import LaunchSpec, options
+from slurm_launch.spec import EXPERIMENT, LaunchSpec, options
 
 NEEDED = {"exp_name": "test", "command": "python train.py"}
 
@@ -466,15 +467,21 @@ class TestTexts:
 
     def test_the_starter_file_of_a_profile(self) -> None:
         text = self.uncommented(starter_file("juwels"))
+        assert set(yaml.safe_load(text)) == {
+            name.replace("_", "-")
+            for name, option in options().items()
+            if option.layered and option.group != EXPERIMENT and name != "profile"
+        } | {name.replace("_", "-") for name in FACTS}
         profile("juwels", "\n".join(line for line in text.splitlines() if not line.startswith("mem-per")))
+        profile("base", "")
         assert found({**NEEDED, "profile": "juwels"}).spec().partition == "main"
-        assert "exp-name" not in text
 
     def test_the_schema_has_every_key_and_needs_none(self) -> None:
         schema = file_schema()
         assert "required" not in schema
         assert schema["additionalProperties"] is False
-        assert set(schema["properties"]) == {n.replace("_", "-") for n, option in options().items() if option.layered}
+        names = [name for name, option in options().items() if option.layered]
+        assert set(schema["properties"]) == {name.replace("_", "-") for name in [*names, *FACTS]}
         for name, option in options().items():
             if option.layered:
                 about = schema["properties"][name.replace("_", "-")]
@@ -482,6 +489,13 @@ class TestTexts:
                 assert about["description"] == option.help
                 assert about["title"]
                 assert about.get("examples") or about.get("default") is not None, name
+        for name, fact in FACTS.items():
+            about = schema["properties"][name.replace("_", "-")]
+            assert fact.help in about["description"]
+            assert about["examples"] == [fact.example]
+        partition = schema["properties"]["partitions"]["additionalProperties"]["properties"]
+        assert {"time", "max-time", "max-nodes", "max-gpus"} <= set(partition)
+        assert not {"partition", "profile", "extends", "partitions"} & set(partition)
         assert schema["properties"]["start-timeout"]["default"] == LaunchSpec.model_fields["start_timeout"].default
 
 

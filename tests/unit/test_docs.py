@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import LaunchSpec, errors, render, runs, script
+from slurm_launch import LaunchSpec, cluster_spec, errors, render, runs, script
+from slurm_launch.profiles import FACTS, LIMITS
 from slurm_launch.rehearsal import faults
 
 Launcher = Callable[..., Any]  # tests/unit/conftest.py
@@ -64,7 +65,9 @@ def quoted(cell: str) -> list[str]:
 )
 def test_every_command_line_works(launcher: Launcher, page: str, words: list[str]) -> None:
     for flag, value in pairwise(words):
-        if flag == "--from":
+        if flag == "import":
+            Path(value).write_text('{"cluster_type": "slurm", "fileroot": "/nfs"}', encoding="utf-8")
+        elif flag == "--from":
             Path(value).write_text(render(LaunchSpec(exp_name="old", command="true")), encoding="utf-8")
         elif flag == "--template":
             Path(value).write_text(example_template(), encoding="utf-8")
@@ -173,6 +176,20 @@ def test_the_variables_that_the_command_sees_are_set() -> None:
     for names, _ in table("docs/script.md", "What the command sees"):
         for name in quoted(names):
             assert name == "SLURM_*" or f"{name}=" in TEMPLATES, name
+
+
+def test_the_facts_of_profiles() -> None:
+    documented = [name for names, _ in table("docs/profiles.md", "Facts") for name in quoted(names)]
+    assert documented == [name.replace("_", "-") for name in FACTS]
+    for limit in LIMITS:
+        assert f"`{limit.replace('_', '-')}`" in PAGES["docs/profiles.md"]
+
+
+def test_the_keys_of_a_cluster_spec() -> None:
+    rows = {quoted(key)[0]: quoted(becomes) for key, becomes in table("docs/profiles.md", "ReaL's cluster spec")}
+    assert tuple(rows) == cluster_spec.KEYS
+    for theirs, ours in {**cluster_spec.OPTIONS, **cluster_spec.FACTS}.items():
+        assert ours.replace("_", "-") == rows[theirs][0]
 
 
 def test_the_exit_codes_of_the_tool() -> None:

@@ -1,0 +1,28 @@
+"""What becomes of a job on another cluster: the differences between two specs, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from slurm_launch.directives import directive_lines
+from slurm_launch.spec import LaunchSpec
+from slurm_launch.wording import shown
+
+
+def changes(old: LaunchSpec, new: LaunchSpec, sources: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """A line for each option that is another one now, with its source, and for each directive that came or went."""
+    found = []
+    for name in LaunchSpec.model_fields:
+        before, after = getattr(old, name), getattr(new, name)
+        if before != after:
+            key = name.replace("_", "-")
+            found.append(f"{key}: {shown(before)} -> {shown(after)} ({', '.join(sources[name])})")
+    had, has = _directives(old), _directives(new)
+    found += [f"directive dropped: {had[key]}" for key in had if key not in has]
+    found += [f"directive added: {has[key]}" for key in has if key not in had]
+    return found
+
+
+def _directives(spec: LaunchSpec) -> dict[str, str]:
+    lines = [line.removeprefix("#SBATCH ") for line in directive_lines(spec, log="x.log")]
+    return {line.partition("=")[0]: line for line in lines}

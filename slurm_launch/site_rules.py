@@ -1,0 +1,184 @@
+"""What the facts of a site mean for one job: values that follow from them, and what cannot work there."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from math import inf
+
+from slurm_launch import values
+from slurm_launch.layers import Given, Layer, merge, value_of
+from slurm_launch.profiles import Partition, Site
+from slurm_launch.spec import NEEDS, LaunchSpec, flag_name
+from slurm_launch.values import show
+
+_IMAGES = ("container_image", "head_image", "worker_image")
+
+
+@dataclass
+class Job:
+    """The job's values as the rules change them, and what the user is to know of it."""
+
+    merged: Layer
+    unused: Layer = field(default_factory=dict)  # what the site says of something that this job does not use
+    warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def value(self, name: str) -> object:
+        return value_of(name, self.merged[name]) if name in self.merged else None
+
+
+def apply(site_layer: Layer, own: Layer, facts: Site | None) -> Job:
+    """The site's layer and the user's as one, with all that follows from the facts."""
+    site = facts or Site()
+    job = Job(merge([site_layer, own])[0])
+    partition = _partition_of(job, site)
+    if partition is not None:
+        job.merged = merge([merge([site_layer, partition.defaults])[0], own])[0]
+    if site.node_prefix is not None and site.node_prefix.value:
+        for name in ("node", "exclude"):
+            _complete_hosts(job, name, site.node_prefix)
+    if site.gpu_types or site.node_types:
+        _look_at_hosts(job, site)
+    _choose_image(job, own, site)
+    _drop_unused(job, own)
+    return job
+
+
+def _partition_of(job: Job, site: Site) -> Partition | None:
+    name = job.value("partition")
+    return site.partitions.get(name) if site.partitions and isinstance(name, str) else None
+
+
+def _complete_hosts(job: Job, name: str, prefix: Given) -> None:
+    """ReaL's way to name nodes: NODE[01-02], or [01-02] alone."""
+    text = job.value(name)
+    if not isinstance(text, str):
+        return
+    parts = re.split(r",(?![^\[]*\])", text)  # the commas outside of brackets
+    completed = ",".join(re.sub(r"^(NODE(?=[\[0-9])|(?=\[))", lambda _: str(prefix.value), part) for part in parts)
+    if completed != text:
+        job.merged[name] = Given(completed, job.merged[name].at)
+        job.notes.append(f"{flag_name(name)} {text} means {completed} here: node-prefix, {prefix.at}")
+
+
+def _look_at_hosts(job: Job, site: Site) -> None:
+    text = job.value("node")
+    if not isinstance(text, str):
+        return
+    try:
+        hosts = values.hosts(text)
+    except Exception:  # the spec's own check will say what is wrong with it
+        return
+    kinds = _by_type(hosts, site.node_types or {})
+    if len([kind for kind in kinds if kind]) > 1:
+        job.warnings.append(f"--node has nodes of different types: {_told(kinds)}")
+    if _has_gpus(job) and "gpu_type" not in job.merged and site.gpu_types:
+        kinds = _by_type(hosts, site.gpu_types)
+        if list(kinds) == [None]:
+            return
+        if len(kinds) > 1:
+            job.warnings.append(f"--node has different GPUs, so no type is asked for: {_told(kinds)}")
+            return
+        given = next(given for regex, given in site.gpu_types.items() if re.fullmatch(regex, hosts[0]))
+        job.merged["gpu_type"] = given
+
+
+def _by_type(hosts: list[str], types: dict[str, Given]) -> dict[str | None, list[str]]:
+    """The hosts of each type; the first expression that matches a whole name decides."""
+    patterns = [(re.compile(regex), str(given.value)) for regex, given in types.items()]
+    found: dict[str | None, list[str]] = {}
+    for host in hosts:
+        kind = next((kind for pattern, kind in patterns if pattern.fullmatch(host)), None)
+        found.setdefault(kind, []).append(host)
+    return found
+
+
+def _told(kinds: dict[str | None, list[str]]) -> str:
+    def some(hosts: list[str]) -> str:
+        return ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" if len(hosts) > 3 else "")
+
+    return "; ".join(f"{kind or 'unknown'} ({some(hosts)})" for kind, hosts in kinds.items())
+
+
+def _has_gpus(job: Job) -> bool:
+    count = job.value("num_gpus")
+    return isinstance(count, int) and count > 0
+
+
+def _choose_image(job: Job, own: Layer, site: Site) -> None:
+    """The site's image for such a job, unless somebody named one, or took the site's back."""
+    named = any(name in own or job.value(name) is not None for name in _IMAGES)
+    if named or job.value("container_runtime") == "none":
+        return
+    images = (site.gpu_image, site.cpu_image) if _has_gpus(job) else (site.cpu_image, site.gpu_image)
+    image = next((image for image in images if image is not None and image.value), None)
+    if image is not None:
+        job.merged["container_image"] = image
+
+
+def _drop_unused(job: Job, own: Layer) -> None:
+    """A profile may well speak of GPUs and containers that a job does not have. A user who does is told."""
+    container = job.value("container_runtime") != "none" and any(job.value(name) for name in _IMAGES)
+    for name, needed in NEEDS.items():
+        used = _has_gpus(job) if needed == ("num_gpus",) else container
+        if name in job.merged and name not in own and not used:
+            job.unused[name] = job.merged.pop(name)
+
+
+# --- what cannot work ------------------------------------------------------------------------------------------------
+
+
+def refusals(spec: LaunchSpec, site: Site) -> list[str]:
+    """What the cluster cannot do for this job, as far as the facts tell: what, and what there is instead."""
+    found = list(_partition_refusals(spec, site.partitions)) if site.partitions and spec.partition else []
+    runtimes = site.container_runtimes
+    if runtimes is not None and isinstance(runtimes.value, tuple) and (spec.image or spec.workers_image):
+        there = [item.text for item in runtimes.value]
+        if spec.container_runtime not in there:
+            choice = f"there is {', '.join(there)}" if there else "there is none"
+            found.append(f"--container-runtime {spec.container_runtime} is not there: {choice} ({runtimes.at})")
+    return found
+
+
+def _partition_refusals(spec: LaunchSpec, partitions: dict[str, Partition]) -> list[str]:
+    names = [name for name in str(spec.partition).split(",") if name]  # Slurm takes the first of several that can start
+    unknown = [name for name in names if name not in partitions]
+    if unknown:
+        close = get_close_matches(unknown[0], partitions, n=1, cutoff=0.5)
+        hint = (f"did you mean {close[0]!r}? " if close else "") + f"there are: {', '.join(partitions)}"
+        return [f"--partition {show(unknown[0])} is not one of the profile's; {hint}"]
+    beyond = {name: _beyond(spec, name, partitions[name].limits) for name in names}
+    return [] if any(not told for told in beyond.values()) else [text for told in beyond.values() for text in told]
+
+
+def _beyond(spec: LaunchSpec, name: str, limits: dict[str, Given]) -> list[str]:
+    asked = {
+        "max_time": ("--time", spec.time, seconds(spec.time) if spec.time else 0),
+        "max_nodes": ("--num-nodes", spec.nodes, spec.nodes),
+        "max_gpus": ("--num-gpus", spec.num_gpus, spec.num_gpus),
+    }
+    found = []
+    for key, given in limits.items():
+        flag, text, amount = asked[key]
+        limit = seconds(str(given.value)) if key == "max_time" else int(str(given.value))
+        if amount > limit:
+            kind = key.replace("_", "-")
+            found.append(f"{flag} {text} is more than the {kind} {given.value} of partition {name} ({given.at})")
+    return found
+
+
+def seconds(time: str) -> float:
+    """A time as Slurm reads it: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS; 0 is no limit."""
+    if not time[:1].isdigit():
+        return inf
+    days, dash, rest = time.rpartition("-")
+    parts = [int(part) for part in rest.split(":")]
+    if dash:
+        hours, minutes, secs = (*parts, 0, 0)[:3]
+    elif len(parts) == 3:
+        hours, minutes, secs = parts
+    else:
+        hours, (minutes, secs) = 0, (*parts, 0)[:2]
+    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + secs or inf

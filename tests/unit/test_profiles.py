@@ -1,0 +1,677 @@
+"""Profiles: what they extend, how one is chosen, and what the facts in them do to a job."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_launch import LaunchSpec, render, site_layers
+from slurm_launch.config import Resolution, resolve
+from slurm_launch.errors import InvalidSpec
+from slurm_launch.profiles import FACTS
+from slurm_launch.script import Embedded, read_embedded
+from slurm_launch.site_rules import seconds
+
+Launcher = Callable[..., Any]  # tests/unit/conftest.py
+ROOT = Path(__file__).parents[2]
+NEEDED = {"exp_name": "test", "command": "python train.py"}
+GOOD = ("--exp-name", "test", "--command", "python train.py")
+
+
+def written(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def profile(name: str, text: str) -> Path:
+    return written(Path(os.environ["XDG_CONFIG_HOME"], "slurm-launch/profiles", f"{name}.yaml"), text)
+
+
+def machine_profile(name: str, text: str) -> Path:
+    return written(Path(os.environ["XDG_CONFIG_DIRS"], "slurm-launch/profiles", f"{name}.yaml"), text)
+
+
+def machine(text: str) -> Path:
+    return written(Path(os.environ["XDG_CONFIG_DIRS"], "slurm-launch/slurm-launch.yaml"), text)
+
+
+def found(embedded: Embedded | None = None, **flags: Any) -> Resolution:
+    return resolve({**({} if embedded else NEEDED), **flags}, os.environ, Path.cwd(), embedded)
+
+
+def with_profile(text: str, **flags: Any) -> Resolution:
+    """A job with a profile p that holds this text."""
+    profile("p", text)
+    return found(profile="p", **flags)
+
+
+def round_trip(resolution: Resolution) -> Embedded:
+    """What comes back from a script's header."""
+    spec = LaunchSpec(exp_name="x", command="y")
+    return read_embedded(render(spec, embedded=Embedded(resolution.own, resolution.site)), "here")
+
+
+def problems(resolution: Resolution) -> list[str]:
+    with pytest.raises(InvalidSpec) as caught:
+        resolution.spec()
+    assert caught.value.exit_code == 2
+    return [str(problem) for problem in caught.value.problems]
+
+
+class TestExtends:
+    def test_a_chain_with_a_source_for_every_value(self) -> None:
+        low = machine_profile("low", "account: low\nqos: low\ntime: 1\nmodules: [low]")
+        middle = profile("middle", "extends: low\nqos: middle\ntime: 2\nmodules: [middle]")
+        high = profile("high", "time: 3\nextends: middle")
+        resolution = found(profile="high")
+        spec = resolution.spec()
+        assert (spec.account, spec.qos, spec.time, spec.modules) == ("low", "middle", "3", ("low", "middle"))
+        assert resolution.sources["account"] == (f"profile low ({low}:1)",)
+        assert resolution.sources["qos"] == (f"profile middle ({middle}:2)",)
+        assert resolution.sources["time"] == (f"profile high ({high}:1)",)
+        read = [file.path for file in resolution.files if file.state == "read"]
+        assert read == [str(high), str(middle), str(low)], "the strongest first"
+
+    def test_the_users_own_place_comes_first(self) -> None:
+        machine_profile("base", "account: machine")
+        machine_profile("p", "extends: base")
+        profile("base", "account: user")
+        assert found(profile="p").spec().account == "user"
+
+    def test_a_profile_may_extend_the_one_that_it_hides(self) -> None:
+        machine_profile("p", "account: machine\nqos: machine")
+        profile("p", "extends: p\nqos: mine")
+        spec = found(profile="p").spec()
+        assert (spec.account, spec.qos) == ("machine", "mine")
+
+    def test_a_circle_is_named(self) -> None:
+        profile("a", "extends: b")
+        profile("b", "extends: c")
+        path = profile("c", "qos: x\nextends: a")
+        (problem,) = problems(found(profile="a"))
+        assert "in a circle: a -> b -> c -> a" in problem
+        assert f"at: profile c ({path}:2)" in problem
+        profile("self", "extends: self")
+        assert "in a circle: self -> self" in problems(found(profile="self"))[0]
+
+    def test_one_that_is_not_there(self) -> None:
+        profile("juwels", "")
+        path = profile("mine", "extends: juwles")
+        (problem,) = problems(found(profile="mine"))
+        assert problem.startswith("extends names a profile that does not exist: 'juwles'")
+        assert f"at: profile mine ({path}:1)" in problem
+        assert "did you mean 'juwels'?" in problem
+
+    @pytest.mark.parametrize("text", ["[a]", "../x", "{a: b}", '""'])
+    def test_something_else_than_a_name(self, text: str) -> None:
+        (problem,) = problems(with_profile(f"extends: {text}"))
+        assert "extends is not the name of a profile" in problem
+
+    def test_facts_are_inherited_but_not_the_hosts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(site_layers, "host_names", lambda full: ["login1"])
+        profile("base", "hosts: [other]\nnode-prefix: com-\ncpu-image: base\ngpu-types: {'a.*': base, 'b.*': base}")
+        profile("top", "extends: base\nhosts: [login*]\ncpu-image: top\ngpu-types: {'a1': top, 'b.*': top}")
+        resolution = found()
+        assert resolution.values["profile"] == "top"
+        assert list(resolution.site_facts.gpu_types or ()) == ["a1", "b.*", "a.*"], "the first that matches wins"
+        assert resolution.site_facts.plain() == {
+            "gpu-types": {"a1": "top", "b.*": "top", "a.*": "base"}, "node-prefix": "com-", "cpu-image": "top",
+        }  # fmt: skip
+
+
+class TestHosts:
+    @pytest.fixture(autouse=True)
+    def host(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def names(full: bool) -> list[str]:
+            return ["Login1", *(["login1.cluster.example.org"] if full else [])]
+
+        monkeypatch.setattr(site_layers, "host_names", names)
+
+    @pytest.mark.parametrize("pattern", ["login1", "LOGIN?", "log*", "*.example.org", "[lx]ogin[0-9]"])
+    def test_a_pattern_chooses(self, pattern: str) -> None:
+        path = profile("juwels", f'hosts: ["nowhere", "{pattern}"]\naccount: site')
+        profile("other", "hosts: login2\naccount: other")
+        resolution = found()
+        spec = resolution.spec()
+        assert (spec.profile, spec.account) == ("juwels", "site")
+        assert resolution.sources["account"] == (f"profile juwels ({path}:2)",)
+        assert resolution.sources["profile"][0].startswith("host name ")
+
+    def test_somebodys_choice_wins(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        profile("here", "hosts: ['*']\naccount: here")
+        profile("mine", "account: mine")
+        assert found().spec().account == "here"
+        assert found(profile="mine").spec().account == "mine"
+        Path("slurm-launch.yaml").write_text("profile: mine")
+        assert found().spec().account == "mine"
+        monkeypatch.setenv("SLAUNCH_PROFILE", "here")
+        assert found().spec().account == "here"
+
+    @pytest.mark.parametrize("nothing", ["", "none"])
+    def test_none_is_a_choice_too(self, nothing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        profile("here", "hosts: ['*']\naccount: here")
+        machine("qos: machine")
+        resolution = found(profile=nothing)
+        spec = resolution.spec()
+        assert (spec.account, spec.profile, spec.qos) == (None, None, "machine")
+        assert resolution.sources["profile"] == ("flag --profile",)
+        again = found(round_trip(resolution)).spec()
+        assert again == spec, "and the script says so too"
+        monkeypatch.setenv("SLAUNCH_PROFILE", nothing)
+        assert found().spec().account == ("here" if nothing == "" else None), "an empty variable is as good as none"
+
+    def test_the_users_own_place_wins(self) -> None:
+        machine_profile("theirs", "hosts: ['*']\naccount: theirs")
+        assert found().spec().account == "theirs"
+        profile("mine", "hosts: login*\naccount: mine")
+        assert found().spec().account == "mine"
+
+    def test_a_hidden_profile_does_not_count(self) -> None:
+        machine_profile("p", "hosts: ['*']\naccount: theirs")
+        profile("p", "account: mine")
+        assert found().spec().account is None
+
+    def test_two_in_the_same_place_are_an_error(self) -> None:
+        profile("b", "hosts: ['*']")
+        profile("a", "hosts: login1")
+        (problem,) = problems(found())
+        assert problem.startswith("several profiles are for the host Login1: a, b")
+        assert "choose one: --profile NAME" in problem
+        assert found(profile="none").spec()
+
+    def test_a_broken_profile_that_nobody_chose_is_a_warning(self) -> None:
+        path = profile("broken", "hosts: [*\naccount: [")
+        profile("odd", "hosts: {a: b}")
+        profile("unrelated", "acount: x\nqos: [")
+        profile("here", "hosts: login1\naccount: here")
+        resolution = found()
+        assert resolution.spec().account == "here"
+        first, second = resolution.warnings
+        assert first.startswith("profile broken is not considered for this host: not valid YAML")
+        assert str(path) in first
+        assert "profile odd" in second
+        assert found(profile="none").warnings == (), "not even looked at"
+        profile(".#here", "hosts: [")
+        (path.parent / "folder.yaml").mkdir()
+        assert len(found().warnings) == 2, "neither an editor's file nor a folder is a profile"
+
+    def test_a_broken_profile_for_this_host_is_an_error(self) -> None:
+        profile("here", "hosts: login1\nacount: here")
+        assert "unknown key 'acount'" in problems(found())[0]
+
+    def test_config_path_says_why(self, launcher: Launcher) -> None:
+        path = profile("here", "hosts: login1\nextends: base")
+        profile("base", "")
+        lines = launcher("config", "path").out.splitlines()
+        (line,) = [line for line in lines if str(path) in line]
+        assert line.endswith("(chosen by the host name Login1)")
+        assert "chosen" not in "".join(lines).replace(line, "")
+
+    def test_a_script_is_not_moved_by_the_host(self) -> None:
+        profile("here", "hosts: login1\naccount: here")
+        first = found()
+        profile("here", "hosts: login1\naccount: changed")
+        again = found(round_trip(first))
+        assert again.spec() == first.spec()
+        assert again.spec().profile == "here"
+
+
+def test_the_name_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    def named(name: str) -> Callable[[], os.uname_result]:
+        return lambda: os.uname_result(("Linux", name, "", "", ""))
+
+    monkeypatch.setattr(os, "uname", named("login1.example.org"))
+    assert site_layers.host_names(full=False) == ["login1", "login1.example.org"]
+    monkeypatch.setattr(os, "uname", named("login1"))
+    monkeypatch.setattr("socket.getfqdn", lambda name: f"{name}.example.net")
+    assert site_layers.host_names(full=False) == ["login1"], "the network is not asked"
+    assert site_layers.host_names(full=True) == ["login1", "login1.example.net"]
+
+
+def test_nothing_is_imported_for_a_site_that_says_nothing() -> None:
+    code = (
+        "import sys, os, pathlib; from slurm_launch.config import resolve;"
+        "resolve({'exp_name': 'a', 'command': 'b'}, os.environ, pathlib.Path.cwd()).spec();"
+        "print(*[n for n in ('yaml', 'slurm_launch.profiles', 'slurm_launch.site_rules') if n in sys.modules])"
+    )
+
+    def imported() -> str:
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return subprocess.run([sys.executable, "-c", code], env=env, text=True, capture_output=True, check=True).stdout
+
+    assert imported().split() == []
+    profile("p", "account: x\n# hosts: [a]\n")
+    assert imported().split() == [], "a profile that is for no host is not even parsed"
+    profile("q", "hosts: [a]")
+    assert "yaml" in imported()
+
+
+class TestPartitions:
+    TEXT = """\
+partition: cpu
+time: 10
+modules: [base]
+partitions:
+  gpu:
+    time: 20
+    modules: [cuda]
+    gpu-type: a100
+    max-time: 1-00:00:00
+  cpu: {account: cpu, cpus_per_task: 4}
+  bare:
+"""
+
+    def test_the_defaults_of_the_partition_that_the_job_ends_up_in(self) -> None:
+        first = with_profile(self.TEXT).spec()
+        assert (first.partition, first.account, first.cpus_per_task, first.time) == ("cpu", "cpu", 4, "10")
+        resolution = with_profile(self.TEXT, partition="gpu", num_gpus=1)
+        spec = resolution.spec()
+        assert (spec.account, spec.time, spec.modules, spec.gpu_type) == (None, "20", ("base", "cuda"), "a100")
+        path = Path(os.environ["XDG_CONFIG_HOME"], "slurm-launch/profiles/p.yaml")
+        assert resolution.sources["time"] == (f"profile p ({path}:6, partition gpu)",)
+        assert with_profile(self.TEXT, partition="bare").spec().time == "10"
+        assert with_profile(self.TEXT, partition="elsewhere").spec().time == "10"
+
+    def test_they_are_below_everything_of_the_user(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert with_profile(self.TEXT, partition="gpu", time="30").spec().time == "30"
+        Path("slurm-launch.yaml").write_text("time: 40\npartition: gpu\nmodules: ['', mine]")
+        spec = with_profile(self.TEXT).spec()
+        assert (spec.time, spec.modules) == ("40", ("mine",))
+
+    def test_they_are_above_the_profile_wherever_it_is(self) -> None:
+        """What the machine's file says of a partition is more special than what a profile says of all."""
+        machine("partitions: {gpu: {time: 5, qos: low, modules: [m]}}")
+        spec = with_profile("time: 10\npartitions: {gpu: {qos: high, modules: [p]}}", partition="gpu").spec()
+        assert (spec.time, spec.qos, spec.modules) == ("5", "high", ("m", "p"))
+
+    def test_an_alternative_replaces_its_siblings(self) -> None:
+        spec = with_profile("mem: 1G\npartitions: {gpu: {mem-per-gpu: 2G}}", partition="gpu").spec()
+        assert (spec.mem, spec.mem_per_gpu) == (None, "2G")
+
+    def test_the_script_keeps_the_other_partitions_too(self) -> None:
+        first = with_profile(self.TEXT)
+        assert found(round_trip(first)).spec() == first.spec()
+        again = found(round_trip(first), partition="gpu", num_gpus=1)
+        spec = again.spec()
+        assert (spec.account, spec.time, spec.gpu_type, spec.cpus_per_task) == (None, "20", "a100", None)
+        assert again.sources["time"] == ("embedded spec (site, partition gpu)",)
+        assert found(round_trip(again)).spec() == spec
+
+
+class TestHostsOfTheJob:
+    TYPES = "gpu-types: {'gpu0[12]': a100, 'gpu.*': h100, 'gpu01': never}\nnode-types: {'gpu.*': fat, 'cpu.*': thin}"
+
+    def test_the_gpu_type_follows_from_the_nodes(self) -> None:
+        resolution = with_profile(self.TYPES, node="gpu[01-02]", num_gpus=2)
+        assert resolution.spec().gpu_type == "a100"
+        assert resolution.sources["gpu_type"][0].startswith("profile p (")
+        assert resolution.warnings == ()
+        assert with_profile(self.TYPES, node="gpu03", num_gpus=2).spec().gpu_type == "h100"
+
+    def test_only_for_a_job_with_gpus_and_no_other_type(self) -> None:
+        assert with_profile(self.TYPES, node="gpu01").spec().gpu_type is None
+        assert with_profile(self.TYPES, num_gpus=1).spec().gpu_type is None
+        assert with_profile(self.TYPES, node="gpu01", num_gpus=1, gpu_type="mine").spec().gpu_type == "mine"
+        for node in ("xgpu01", "gpu01x"):
+            resolution = with_profile("gpu-types: {gpu01: a100}", node=node, num_gpus=1)
+            assert resolution.spec().gpu_type is None, "the whole name"
+
+    def test_the_script_keeps_their_order(self) -> None:
+        for types in (
+            "{'gpu.1': one, 'gpu.*': any}",
+            "{'gpu[0-9]1': one, 'gpu.*': any}",
+            "[{'gpu.1': one}, {g.*: any}]",
+        ):
+            first = with_profile(f"gpu-types: {types}", node="gpu01", num_gpus=1)
+            assert first.spec().gpu_type == "one"
+            assert found(round_trip(first)).spec().gpu_type == "one"
+
+    def test_different_types_are_told(self) -> None:
+        resolution = with_profile(self.TYPES, node="gpu[01-03],other", num_gpus=1)
+        assert resolution.spec().gpu_type is None
+        assert resolution.warnings == (
+            "--node has different GPUs, so no type is asked for: a100 (gpu01, gpu02); h100 (gpu03); unknown (other)",
+        )
+
+    def test_mixed_nodes_are_told(self) -> None:
+        resolution = with_profile(self.TYPES, node="gpu[01-05],cpu1,other")
+        assert resolution.warnings == (
+            "--node has nodes of different types: fat (gpu01, gpu02, gpu03 and 2 more); thin (cpu1); unknown (other)",
+        )
+        assert with_profile(self.TYPES, node="gpu[01-05],other").warnings == ()
+
+    @pytest.mark.parametrize(
+        ("node", "meant"),
+        [
+            ("NODE[01-02]", "com-[01-02]"),
+            ("[01-02]", "com-[01-02]"),
+            ("NODE01,NODE[03,05]", "com-01,com-[03,05]"),
+            ("gpu[01,02],[3,4]", "gpu[01,02],com-[3,4]"),
+            ("NODELIST1", "NODELIST1"),
+            ("gpu01", "gpu01"),
+        ],
+    )
+    def test_the_prefix(self, node: str, meant: str) -> None:
+        path = profile("p", "node-prefix: com-")
+        resolution = found(profile="p", node=node, exclude=node)
+        assert (resolution.spec().node, resolution.spec().exclude) == (meant, meant)
+        assert resolution.own["node"] == node, "another cluster has another prefix"
+        told = [
+            f"{flag} {node} means {meant} here: node-prefix, profile p ({path}:1)" for flag in ("--node", "--exclude")
+        ]
+        assert list(resolution.notes) == (told if meant != node else [])
+        assert found(node=node).spec().node == node
+
+    def test_a_bad_list_of_hosts_is_the_specs_business(self) -> None:
+        (problem,) = problems(with_profile(self.TYPES, node="gpu[5-1]", num_gpus=1))
+        assert problem.startswith("--node is not a list of hosts")
+
+
+class TestImages:
+    BOTH = "cpu-image: /images/cpu.sqsh\ngpu-image: /images/gpu.sqsh"
+
+    def test_by_gpus(self) -> None:
+        resolution = with_profile(self.BOTH)
+        assert resolution.spec().image == "/images/cpu.sqsh"
+        assert resolution.sources["container_image"][0].endswith("p.yaml:1)")
+        assert with_profile(self.BOTH, num_gpus=1).spec().image == "/images/gpu.sqsh"
+        assert with_profile("gpu-image: one").spec().image == "one"
+        assert with_profile("cpu-image: one", num_gpus=1).spec().image == "one"
+
+    def test_anybodys_image_wins(self) -> None:
+        assert with_profile(self.BOTH, container_image="mine").spec().image == "mine"
+        spec = with_profile(self.BOTH, head_image="head").spec()
+        assert (spec.image, spec.container_image) == ("head", None)
+        assert with_profile(f"{self.BOTH}\ncontainer-image: all").spec().image == "all"
+        text = f"{self.BOTH}\npartition: x\npartitions: {{x: {{container-image: x}}}}"
+        assert with_profile(text).spec().image == "x"
+
+    def test_they_can_be_taken_back(self) -> None:
+        Path("slurm-launch.yaml").write_text("container-image:")
+        assert with_profile(self.BOTH).spec().image is None
+        Path("slurm-launch.yaml").unlink()
+        assert with_profile(self.BOTH, container_runtime="none").spec().container_image is None
+        profile("base", self.BOTH)
+        assert with_profile("extends: base\ncpu-image:").spec().image == "/images/gpu.sqsh"
+
+    def test_the_script_keeps_both(self) -> None:
+        first = with_profile(self.BOTH)
+        assert found(round_trip(first)).spec() == first.spec()
+        assert found(round_trip(first), num_gpus=2).spec().image == "/images/gpu.sqsh"
+
+
+class TestWhatAJobDoesNotUse:
+    TEXT = "gpu-type: a100\ncontainer-mounts: [/data]\ncontainer-home: true\ncontainer-runtime: apptainer"
+
+    def test_is_left_out_when_it_is_the_sites(self) -> None:
+        resolution = with_profile(self.TEXT)
+        spec = resolution.spec()
+        assert (spec.gpu_type, spec.container_mounts, spec.container_home) == (None, (), False)
+        (source,) = resolution.sources["gpu_type"]
+        assert source.startswith("built-in (profile p (")
+        assert source.endswith(" is for jobs with --num-gpus)")
+        machine("gpu-type: v100\ncontainer-arg: [-x]")
+        assert found().spec().gpu_type is None
+
+    def test_is_used_when_the_job_has_it(self) -> None:
+        assert with_profile(self.TEXT, num_gpus=1).spec().gpu_type == "a100"
+        spec = with_profile(self.TEXT, container_image="x").spec()
+        assert (spec.container_mounts, spec.container_home) == (("/data:/data",), True)
+        spec = with_profile(f"{self.TEXT}\ncontainer-image: x", container_runtime="none").spec()
+        assert (spec.image, spec.container_mounts) == (None, ())
+
+    def test_stays_an_error_when_it_is_the_users(self) -> None:
+        assert "--gpu-type without --num-gpus" in problems(with_profile(self.TEXT, gpu_type="h100"))[0]
+        (problem,) = problems(with_profile(self.TEXT, container_mounts=["/mine"]))
+        assert "--container-mounts without a container has no effect" in problem
+
+    def test_the_script_keeps_it(self) -> None:
+        first = with_profile(self.TEXT)
+        assert first.site["gpu-type"] == "a100"
+        again = found(round_trip(first))
+        assert again.spec() == first.spec()
+        spec = found(round_trip(first), num_gpus=2, container_image="x").spec()
+        assert (spec.gpu_type, spec.container_mounts) == ("a100", ("/data:/data",))
+        profile("other", "qos: other")
+        assert found(round_trip(first), profile="other", num_gpus=2).spec().gpu_type is None
+
+
+class TestBadFacts:
+    @pytest.mark.parametrize(
+        ("text", "line", "expected"),
+        [
+            ("partions: {}", 1, ("unknown key 'partions'", "did you mean 'partitions'?")),
+            ("qos: x\ngpu_tpyes: {}", 2, ("unknown key 'gpu_tpyes'", "did you mean 'gpu-types'?")),
+            ("partitions: [gpu]", 1, ("partitions takes a mapping", "partitions: {gpu:")),
+            ("partitions:\n  gpu: fast", 2, ("partitions takes a mapping, not 'fast'", "gpu: {time")),
+            ("partitions:\n  gpu:\n    tiem: 1", 3, ("unknown key 'tiem'", "'time'")),
+            ("partitions:\n  gpu:\n    max-tim: 1", 3, ("unknown key 'max-tim'", "'max-time'")),
+            ("partitions:\n  gpu: {partition: x}", 2, ("partition cannot stand in a partition", "leave it out")),
+            ("partitions:\n  gpu: {extends: x}", 2, ("unknown key 'extends'", "")),
+            ("partitions:\n  gpu: {max-time: soon}", 2, ("max-time is not a time that Slurm knows", "1:30:00")),
+            ("partitions:\n  gpu: {max-nodes: 0}", 2, ("max-nodes is not a number of nodes: '0'", "whole number")),
+            ("partitions:\n  gpu: {max-gpus: -1}", 2, ("max-gpus is not a number of gpus: '-1'", "whole number")),
+            ("partitions:\n  gpu: {time: [1]}", 2, ("--time takes one value", "")),
+            ("partitions:\n  gpu: {modules: {a: b}}", 2, ("--modules takes a list", "")),
+            ("partitions:\n  gpu: {mem: 1G, mem-per-cpu: 1G}", 2, ("exclude one another", "give one")),
+            ("partitions:\n  gpu:\n  gpu:", 3, ("partitions has 'gpu' twice", "keep one")),
+            ("partitions:\n  gpu: {max_gpus: 1, max-gpus: 2}", 2, ("max-gpus is given twice", "keep one")),
+            ("gpu-types:\n  '[': a100", 2, ("gpu-types has a regular expression that is not valid: '['", "mend")),
+            ("gpu-types: {a: [b]}", 1, ("gpu-types has a value that is no text", "one text")),
+            ("node-types:\n- {a: b}\n- {'[': b}", 3, ("node-types has a regular expression", "mend")),
+            ("node-types: [x]", 1, ("node-types takes a mapping", "a100")),
+            ("node-types: x", 1, ("node-types takes a mapping", "a100")),
+            ("node-prefix: com[", 1, ("node-prefix is not the beginning of a host name", "com-")),
+            ("cpu-image: a b", 1, ("cpu-image cannot be an image", "ubuntu")),
+            ("gpu-image: [x]", 1, ("gpu-image has a value that is no text", "one text")),
+            ("container-runtimes: [docker]", 1, ("container-runtimes has no choice 'docker'", "pyxis")),
+            ("container-runtimes: [apptaine]", 1, ("has no choice 'apptaine'", "did you mean 'apptainer'?")),
+            ("hosts: {a: b}", 1, ("hosts takes a list", "[ONE, TWO]")),
+            ("hosts: [a]\nhosts: [b]", 2, ("hosts is given twice", "keep one")),
+            ("partitions: {a: &x {env: {A: *x}}}", 1, ("partitions is nested too deeply", "docs/profiles.md")),
+            ("partitions: {a: {env: {A: !!python/name:os.system x}}}", 1, ("has the YAML tag", "plain value")),
+            ("partitions: {? [a] : b}", 1, ("partitions has a key that is not a plain name", "KEY: VALUE")),
+        ],
+    )
+    def test_is_told_with_its_line(self, text: str, line: int, expected: tuple[str, str]) -> None:
+        path = profile("p", text)
+        (problem,) = problems(found(profile="p"))
+        assert expected[0] in problem
+        assert f"{path}:{line}" in problem
+        assert expected[1] in problem
+
+    @pytest.mark.parametrize("key", FACTS)
+    def test_a_project_file_has_none(self, key: str) -> None:
+        Path("slurm-launch.yaml").write_text(f"{key.replace('_', '-')}: x")
+        (problem,) = problems(found())
+        assert f"{key.replace('_', '-')} cannot stand in this file" in problem
+        assert "put it into a profile" in problem
+
+    def test_the_machines_file_has_all_but_two(self) -> None:
+        machine("node-prefix: com-\ncpu-image: x\npartitions: {a: {max-nodes: 2}}")
+        assert found(node="[1-2]").spec().node == "com-[1-2]"
+        for key in ("extends", "hosts"):
+            machine(f"{key}: x")
+            assert f"{key} cannot stand in this file" in problems(found())[0]
+
+    def test_all_at_once(self) -> None:
+        told = problems(
+            with_profile("gpu-types: {'[': a, '(': b}\nnode-prefix: '['\npartitions: {a: {x-y: 1, z-q: 1}}")
+        )
+        assert len(told) == 5
+
+    def test_nothing_is_written(self, launcher: Launcher) -> None:
+        profile("p", "gpu-types: {'[': a}")
+        answer = launcher(*GOOD, "--profile", "p")
+        assert (answer.code, answer.out) == (2, "")
+        assert "Traceback" not in answer.err
+        assert list(Path.cwd().iterdir()) == []
+
+    def test_a_damaged_script(self) -> None:
+        (problem,) = problems(found(Embedded({"exp-name": "x", "command": "y"}, {"partitions": ["gpu"]})))
+        assert "partitions takes a mapping" in problem
+        assert "embedded spec (site)" in problem
+        (problem,) = problems(found(Embedded({"exp-name": "x", "command": "y", "partitions": {}})))
+        assert "unknown key 'partitions'" in problem
+
+
+class TestRetarget:
+    def script(self, launcher: Launcher, *argv: str) -> None:
+        answer = launcher("render", *GOOD, *argv)
+        assert answer.code == 0, answer.err
+        Path("old.sh").write_text(answer.out)
+
+    def test_what_changed_is_told(self, launcher: Launcher) -> None:
+        profile("old", "partition: main\naccount: a\ngpu-directive: gres")
+        new = profile("new", "partition: gpu\nmodules: [gcc, cuda]")
+        self.script(launcher, "--profile", "old", "--num-gpus", "2")
+        answer = launcher("render", "--from", "old.sh", "--profile", "new")
+        assert answer.out.startswith("#!")
+        lines = [line.strip() for line in answer.err.splitlines()]
+        assert lines == [
+            "note: changed from old.sh:",
+            "gpu-directive: gres -> gpus-per-node (built-in)",
+            f"partition: main -> gpu (profile new ({new}:1))",
+            "account: a -> - (built-in)",
+            f"modules: - -> gcc cuda (profile new ({new}:2))",
+            "profile: old -> new (flag --profile)",
+            "directive dropped: --gres=gpu:2",
+            "directive dropped: --account=a",
+            "directive added: --gpus-per-node=2",
+        ]
+        told = json.loads(launcher("render", "--from", "old.sh", "--profile", "new", "--json").out)["changes"]
+        assert told == lines[1:]
+
+    def test_nothing_changed_is_told(self, launcher: Launcher) -> None:
+        self.script(launcher, "--num-nodes", "2")
+        assert launcher("render", "--from", "old.sh").err == "note: nothing changed: old.sh\n"
+        assert launcher("render", *GOOD).err == "", "and nothing without --from"
+
+    def test_the_old_job_is_the_scripts_alone(self, launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.script(launcher)
+        monkeypatch.setenv("SLAUNCH_QOS", "high")
+        assert "  qos: - -> high (env SLAUNCH_QOS)\n" in launcher("render", "--from", "old.sh").err
+
+
+class TestCheck:
+    TEXT = """\
+container-runtimes: [pyxis, apptainer]
+partitions:
+  main: {max-time: 2:00:00, max-nodes: 2, max-gpus: 0}
+  gpu: {max-time: 1-0, max-gpus: 4}
+  free:
+"""
+
+    @pytest.fixture(autouse=True)
+    def only_bash(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "tools").mkdir()
+        (tmp_path / "tools/bash").symlink_to("/bin/bash")
+        monkeypatch.setenv("PATH", str(tmp_path / "tools"))
+
+    @pytest.mark.parametrize(
+        ("argv", "told"),
+        [
+            ("", []),
+            ("-p gpu --time 23:59:59 --num-gpus 4 -n 100", []),
+            ("-p free --time UNLIMITED --num-gpus 100 -n 100", []),
+            (
+                "-p gpx",
+                ["--partition 'gpx' is not one of the profile's; did you mean 'gpu'? there are: main, gpu, free"],
+            ),
+            ("-p gpu --time 1-00:01", ["--time 1-00:01 is more than the max-time 1-0 of partition gpu"]),
+            ("-p gpu --time 0", ["--time 0 is more than"]),
+            ("-p main -n 3", ["--num-nodes 3 is more than the max-nodes 2 of partition main"]),
+            ("-p main -w n[1-3]", ["--num-nodes 3 is more than"]),
+            ("-p main --num-gpus 1", ["--num-gpus 1 is more than the max-gpus 0 of partition main"]),
+            ("-p main --time 121 -n 3", ["--time 121", "--num-nodes 3"]),
+            ("-p main,gpu --num-gpus 1", []),
+            ("-p main,gpu --num-gpus 5", ["of partition main", "of partition gpu"]),
+            ("-p main,x", ["--partition 'x'"]),
+            (
+                "--container-image x --container-runtime podman",
+                ["--container-runtime podman is not there: there is pyxis"],
+            ),
+            ("--container-image x --container-runtime apptainer", []),
+            ("--container-runtime podman", []),
+        ],
+    )
+    def test_what_cannot_work_there(self, argv: str, told: list[str], launcher: Launcher) -> None:
+        profile("other", self.TEXT)
+        answer = launcher("check", *GOOD, "--profile", "other", "--json", *argv.split())
+        result = json.loads(answer.out)
+        lines = [one for one in result["checks"] if one["tool"] == "profile"]
+        if not told:
+            assert (answer.code, result["ok"]) == (0, True)
+            assert lines == [{"tool": "profile", "status": "ok", "detail": "", "exit_code": 0}]
+            return
+        assert (answer.code, result["ok"]) == (2, False)
+        assert len(lines) == len(told)
+        for line, text in zip(lines, told, strict=True):
+            assert text in line["detail"]
+            assert (line["status"], line["exit_code"]) == ("problem", 2)
+
+    def test_a_profile_that_says_nothing_of_it_is_not_asked(self, launcher: Launcher) -> None:
+        profile("p", "partition: x\ncpu-image: y\nnode-types: {a: b}")
+        assert "profile" not in launcher("check", *GOOD, "--profile", "p").out
+
+    def test_from_a_script(self, launcher: Launcher) -> None:
+        profile("old", "partition: main")
+        profile("other", self.TEXT)
+        Path("old.sh").write_text(launcher("render", *GOOD, "-p", "big", "--profile", "old").out)
+        assert launcher("check", "--from", "old.sh").code == 0
+        answer = launcher("check", "--from", "old.sh", "--profile", "other")
+        assert answer.code == 2
+        assert "profile              problem: --partition 'big' is not one of the profile's" in answer.out
+        Path("new.sh").write_text(launcher("render", "--from", "old.sh", "--profile", "other").out)
+        assert launcher("check", "--from", "new.sh").code == 2, "the script knows the profile's facts"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("90", 5400), ("90:30", 5430), ("1:30:00", 5400), ("2-12", 216000), ("2-12:30", 217800), ("2-12:30:15", 217815),
+     ("UNLIMITED", inf), ("infinite", inf), ("0", inf)],
+)  # fmt: skip
+def test_times(text: str, expected: float) -> None:
+    assert seconds(text) == expected
+
+
+def test_config_show_has_the_facts(launcher: Launcher) -> None:
+    path = profile("p", "partitions: {gpu: {max-gpus: 4}, cpu: }\nnode-prefix: com-\ncontainer-runtimes: [pyxis]")
+    answer = launcher("config", "show", "--profile", "p")
+    rows = {line.split()[0]: " ".join(line.split()[1:]) for line in answer.out.splitlines()}
+    assert rows["node-prefix"] == f"com- profile p ({path}:2)"
+    assert rows["partitions"] == f"gpu cpu profile p ({path}:1, partition gpu)"
+    site = json.loads(launcher("config", "show", "--profile", "p", "--json").out)["site"]
+    assert site["partitions"]["value"] == {"gpu": {"max-gpus": 4}, "cpu": {}}
+    assert site["container-runtimes"] == {"value": ["pyxis"], "sources": [f"profile p ({path}:3)"]}
+
+
+EXAMPLES = sorted((ROOT / "examples/profiles").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_every_example_resolves_and_renders(path: Path, launcher: Launcher) -> None:
+    for example in EXAMPLES:  # one may extend another
+        profile(example.stem, example.read_text())
+    resolution = found(profile=path.stem)
+    resolution.spec()
+    assert resolution.warnings == ()
+    for partition in [None, *(resolution.site_facts.partitions or {})]:
+        for gpus in ("0", "2"):
+            flags = ["--num-gpus", gpus, *(["--partition", partition] if partition else [])]
+            answer = launcher("render", *GOOD, "--profile", path.stem, *flags)
+            assert answer.code == 0, answer.err
+            assert answer.out.startswith("#!/bin/bash")
+
+
+def test_there_are_examples() -> None:
+    assert {path.stem for path in EXAMPLES} == {"pyxis-gpu", "apptainer-university", "modules-cpu"}
