@@ -40,7 +40,8 @@ def doctor(
         bool, typer.Option("--job", help="Run a tiny job that looks at two nodes (--nodes N).")
     ] = False,
     job_timeout: Annotated[
-        int, typer.Option("--job-timeout", metavar="S", min=1, help="Seconds to wait for that job. Default: 600")
+        int,
+        typer.Option("--job-timeout", metavar="S", min=1, help="How long to wait for that job.", show_default=True),
     ] = 600,
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
 ) -> int:
