@@ -208,12 +208,10 @@ def _network(nodes: dict[str, NodeFacts]) -> tuple[str | None, str, list[Finding
     good = sorted(name for name in everywhere if set(others[name]) == {"yes"})
     fast = [name for name in good if FAST.match(name)]
     if others:
-        seen = ", ".join(
-            f"{name} ({'reached' if name in good else 'not reached, or not on all nodes'})" for name in others
-        )
-        findings.append(
-            note("network", f"also there: {seen}", f"--interface {(fast or good or ['NAME'])[0]} would use it")
-        )
+        bad = "not reached, or not on all nodes"
+        seen = ", ".join(f"{name} ({'reached' if name in good else bad})" for name in others)
+        how_to = f"--interface {(fast or good)[0]} would use it" if good else None
+        findings.append(note("network", f"also there: {seen}", how_to))
     if len(fast) == 1 and not FAST.match(device):
         return (
             fast[0],

@@ -16,7 +16,7 @@ from slurm_launch.config_files import user_folder
 from slurm_launch.doctor.advice import describe, takes_all_memory
 from slurm_launch.doctor.cluster import Site
 from slurm_launch.doctor.nodes import Advice
-from slurm_launch.doctor.trials import Trials
+from slurm_launch.doctor.trials import Trials, shorter
 from slurm_launch.errors import UsageError
 from slurm_launch.slurm_site import Partition
 
@@ -129,6 +129,8 @@ def _partitions(facts: Facts) -> Iterator[str]:
         rows: dict[str, Any] = {}
         if partition.max_time:
             rows["max-time"] = partition.max_time
+            if facts.trials.time and (less := shorter(facts.trials.time, partition)) != facts.trials.time:
+                rows["time"] = less  # the one above would be too long here
         if partition.max_nodes:
             rows["max-nodes"] = partition.max_nodes
         nodes = site.nodes_of(partition)

@@ -85,6 +85,13 @@ def test_the_nodes_reach_each_other_and_nothing_is_left(cluster: Cluster) -> Non
     assert files(cluster) == []
 
 
+@pytest.mark.skipif(SUITE != "host", reason="a newer Slurm makes the directory on the node, and it stays there")
+def test_a_directory_that_the_nodes_do_not_share(cluster: Cluster) -> None:
+    done = doctor(cluster, "--json", "--job", "--run-dir", "/tmp/of-the-login-node")
+    assert done.returncode == 6
+    assert "its log is not here" in findings(done)["run-dir"][-1]["text"]
+
+
 def test_ctrl_c_cancels_the_job(cluster: Cluster) -> None:
     started = cluster.popen([*LAUNCH, "doctor", "--job", "--load-env", "sleep 600"], env=ENV)
     assert started.stderr
@@ -107,24 +114,27 @@ def test_a_silent_controller_is_one_problem(cluster: Cluster) -> None:
 
 
 def test_the_profile_launches_a_job_with_name_and_command_alone(cluster: Cluster) -> None:
-    cluster.run(["rm", "-rf", PROFILES], check=True)
-    done = doctor(cluster, "--write", "here")
+    folder = "/home/alice/doctor-config"  # not hers: the other tests would find the profile there
+    cluster.run(["rm", "-rf", folder], check=True)
+    env = {**ENV, "XDG_CONFIG_HOME": folder}
+    argv = [*LAUNCH, "doctor", "--write", "here", "-p", "short"]  # not the default: it must come from the profile
+    done = cluster.run(argv, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
-    written = yaml.safe_load(cluster.path(f"{PROFILES}/here.yaml").read_text())
+    written = yaml.safe_load(cluster.path(f"{folder}/slurm-launch/profiles/here.yaml").read_text())
     assert written["hosts"] == ["login"]
-    assert written["partition"] == "main"
+    assert written["partition"] == "short"
     assert written["gpu-directive"] == "gpus-per-node"
     assert written["partitions"]["short"] == {"max-time": "00:01:00", "max-gpus": 2}
-    again = doctor(cluster, "--write", "here")
+    again = cluster.run(argv, env=env)
     assert (again.returncode, again.stdout) == (2, "")
 
     template = "#!/bin/bash\n{{ directives }}\n{{ spec.command | raw }}\n"  # Ray has no part in it
     cluster.path("/home/alice/doctor.j2").write_text(template)
-    env = {**ENV, "SLAUNCH_TEMPLATE": "/home/alice/doctor.j2", "SLAUNCH_PROFILE": "here"}
+    env |= {"SLAUNCH_TEMPLATE": "/home/alice/doctor.j2", "SLAUNCH_PROFILE": "here"}
     argv = [*LAUNCH, "--exp-name", "t", "--command", 'echo "in $SLURM_JOB_PARTITION"', "--wait", "--json"]
     launched = cluster.run(argv, env=env)
     assert launched.returncode == 0, launched.stderr
-    assert cluster.path(json.loads(launched.stdout)["log"]).read_text() == "in main\n"
+    assert cluster.path(json.loads(launched.stdout)["log"]).read_text() == "in short\n"
 
 
 @pytest.mark.skipif(SUITE != "host", reason="the testbed has slurmdbd for the machine's own Slurm only")
@@ -136,13 +146,15 @@ def test_accounts_small_disks_and_a_second_network(make_cluster: Callable[..., C
         "PartitionName=main Nodes=ALL MaxTime=2-00:00:00 MaxNodes=2 State=UP",
     ]
     cluster = make_cluster(nodes=2, accounting=True, node_options=odd, slurm_conf_extra=extra)
+    cluster.run(["ip", "route", "add", "unreachable", "10.88.0.12"], user="root", node="n1", check=True)
     done = doctor(cluster, "--json", "--job", "--write", "odd")
     found = findings(done)
     assert done.returncode == 6, done.stdout + done.stderr
     assert [one["about"] for about in found.values() for one in about if one["status"] == "problem"] == ["temp-dir"]
     assert "100 MB free on n2" in found["temp-dir"][-1]["text"]
     assert found["account"][0]["text"] == "lab (your default)"
-    assert found["network"][-1]["hint"] == "--interface eth1 would use it"
+    assert found["network"][0]["text"].startswith("the nodes reach each other by eth0")
+    assert found["network"][1]["text"] == "also there: eth1 (not reached, or not on all nodes)"
     assert any(one["hint"] == "not for you: it is for root only" for one in found["partition"])
     assert any("no default" in one["text"] for one in found["partition"])
     assert len(files(cluster)) == 3, "something was wrong, so they are kept"

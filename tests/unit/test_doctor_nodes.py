@@ -86,6 +86,8 @@ class TestNodes:
         assert told.temp_dir == "/var/tmp"
         told = self.judged((f"{tmp} own", f"{tmp} shared"), ("/var/tmp tmpfs", "/var/tmp nfs"))
         assert told.temp_dir is None, "it is on a shared file system"
+        told = self.judged((f"{tmp} own", f"{tmp} shared"), ("12053 12053 writable own", "12053 12053 writable shared"))
+        assert told.temp_dir is None, "it is shared too"
         closed = self.judged((f"doctor n1 {tmp}", f"doctor n1 {tmp.replace('writable', 'closed')}"))
         assert "cannot be used on n1" in one(closed.findings, "temp-dir").text
 

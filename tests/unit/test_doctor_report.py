@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from slurm_launch import LaunchSpec
+from slurm_launch.cli.doctor import for_job, placed
 from slurm_launch.doctor import machine, nodes, profile, trials
 from slurm_launch.doctor.asking import Ask
 from slurm_launch.doctor.cluster import Site
@@ -130,6 +131,12 @@ class TestProfile:
             },
         }
 
+    def test_a_time_that_fits_everywhere(self) -> None:
+        found = self.read(facts(trials=trials.Trials(time="01:00:00")))
+        assert found["time"] == "01:00:00"
+        assert found["partitions"]["short"] == {"max-time": "00:01:00", "time": "00:01:00", "max-gpus": 2}
+        assert "time" not in found["partitions"]["main"]
+
     def test_the_users_choice(self) -> None:
         found = self.read(facts(partition="short", account="mine"))
         assert (found["partition"], found["account"]) == ("short", "mine")
@@ -159,6 +166,8 @@ class TestProfile:
         assert profile.gpu_types(site) == {}
         site.nodes = [Node("a1", gpus={"a100": 1}), Node("h1", gpus={"h100": 1}), Node("h2", gpus={"h100": 2})]
         assert profile.gpu_types(site) == {"^a[0-9]*$": "a100", "^h[0-9]*$": "h100"}
+        mixed = [Node("m1", gpus={"a100": 1}), Node("m2", gpus={"h100": 1})]
+        assert profile.gpu_types(replace(site, nodes=[*site.nodes, *mixed])) == {}, "m tells nothing"
         site.nodes.append(Node("h3"))
         assert profile.gpu_types(site) == {}, "h3 has none"
 
@@ -257,6 +266,24 @@ class TestCommand:
         assert "#SBATCH --partition=short" in asked
         assert "#SBATCH --cpus-per-task=3" in asked
         assert not any(text in asked for text in ("900G", ":9", "=9", "array"))
+
+    def test_a_job_goes_where_the_profile_would_send_it(self) -> None:
+        assert placed(SPEC, examined()) == SPEC, "the cluster's default needs no word"
+        text = answers.PARTITIONS.replace("Default=YES", "Default=NO")
+        site = examined({"scontrol show partition": text, "scontrol show config": answers.WITH_ACCOUNTS})
+        there = placed(SPEC, site)
+        assert (there.partition, there.account) == ("main", "lab")
+        chosen = SPEC.model_copy(update={"partition": "short", "account": "mine"})
+        assert placed(chosen, site) == chosen
+
+    def test_the_job_is_small(self) -> None:
+        site, spec = examined(), SPEC.model_copy(update={"num_nodes": 64, "array": "0-9"})
+        small = for_job(spec, {}, site)
+        assert (small.nodes, small.time, small.array) == (2, "00:05:00", None)
+        assert for_job(spec, {"num_nodes": "64"}, site).nodes == 64
+        assert for_job(SPEC.model_copy(update={"partition": "short"}), {}, site).time == "00:01:00"
+        site.partitions = [Partition("main", default=True, nodes=1)]
+        assert for_job(spec, {}, site).nodes == 1, "there are no two"
 
     def test_a_wrong_option(self, launcher: Launcher, tools: Callable[..., None]) -> None:
         tools()
