@@ -62,7 +62,7 @@ def doctor(
     if ask_nodes and site.here:
         told = job.ask_nodes(for_job(spec, flags, site), env=os.environ, timeout=job_timeout, tell=note)
     answered = {finding.about for finding in told.findings}
-    findings += [one for one in here if one.status != "note" or one.about not in answered]  # the nodes know better
+    findings += [one for one in here if one.status == "problem" or one.about not in answered]  # the nodes know better
     findings += told.findings
     if write is not None and target is not None and site.partitions:
         text = profile.text_of(

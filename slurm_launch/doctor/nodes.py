@@ -243,9 +243,7 @@ def _alike(nodes: dict[str, NodeFacts]) -> Iterator[Finding]:
     old = [name for name, text in shells.items() if _version(text) < OLDEST_BASH]
     shown = ", ".join(sorted(set(shells.values())))
     yield problem("bash", f"{shown} on {', '.join(old)}", "the script needs 4.4") if old else ok("bash", shown)
-    files = [int(words[0]) for facts in nodes.values() if (words := _first(facts, "files")) and words[0].isdigit()]
-    if files:
-        yield from machine.limits(min(files), -1)
+    yield from machine.limits(_least(nodes, "files"), _least(nodes, "processes"))
     ranges = {tuple(_first(facts, "ports")) for facts in nodes.values()}
     if len(ranges) > 1:
         yield note("ports", f"the kernel's own range differs: {'; '.join('-'.join(one) for one in sorted(ranges))}")
@@ -267,3 +265,9 @@ def _alike(nodes: dict[str, NodeFacts]) -> Iterator[Finding]:
 def _version(text: str) -> tuple[int, int]:
     found = re.match(r"(\d+)\.(\d+)", text)
     return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _least(nodes: dict[str, NodeFacts], key: str) -> int:
+    """The smallest of the nodes' limits; -1 is none."""
+    numbers = [int(words[0]) for facts in nodes.values() if (words := _first(facts, key)) and words[0].isdigit()]
+    return min(numbers, default=-1)

@@ -38,7 +38,8 @@ def try_out(ask: Ask, site: Site, spec: LaunchSpec) -> Trials:
             hint = "say --time, or write a profile"
             trials.findings.append(note("sbatch", "takes no job without a time limit", hint))
     if refusal:
-        trials.findings.append(problem("sbatch", refusal.text, refusal.hint or slurm.hint_for(refusal.text)))
+        text = _words(refusal)
+        trials.findings.append(problem("sbatch", text, refusal.hint or slurm.hint_for(text)))
         return trials  # the GPUs would be refused for the same reason
     if not trials.time:
         trials.findings.append(
@@ -66,7 +67,7 @@ def _try_gpus(ask: Ask, site: Site, spec: LaunchSpec, trials: Trials) -> None:
             if refusal is None:
                 works.append(directive)
             else:
-                refused = refusal.text
+                refused = _words(refusal)
             if refusal is None or refusal.silent:
                 break
     if not works:
@@ -112,3 +113,8 @@ def _refusal(ask: Ask, spec: LaunchSpec) -> NoAnswer | None:
     except NoAnswer as failure:
         return failure
     return None
+
+
+def _words(refusal: NoAnswer) -> str:
+    """sbatch's own, without ours before them."""
+    return refusal.text.removeprefix("sbatch --test-only: ")

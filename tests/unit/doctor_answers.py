@@ -102,6 +102,7 @@ doctor n2 host n2
 doctor n2 bash 5.2.15(1)-release
 doctor n2 clock 1794817163.513208463
 doctor n2 files 20000
+doctor n2 processes 96343
 doctor n2 ports 32768	60999
 doctor n2 shm  12053
 doctor n2 memory-limit
@@ -120,6 +121,7 @@ doctor n1 host n1
 doctor n1 bash 5.2.15(1)-release
 doctor n1 clock 1794817163.520117920
 doctor n1 files 20000
+doctor n1 processes 96343
 doctor n1 ports 32768	60999
 doctor n1 shm  12053
 doctor n1 memory-limit

@@ -48,6 +48,7 @@ class TestNodes:
             ("n2 ray 2.60.0", "n2 ray 2.55.0", "ray", "problem", "n1 2.60.0, n2 2.55.0"),
             ("doctor n2 ray 2.60.0\n", "", "ray", "problem", "n2 none"),
             ("n1 bash 5.2", "n1 bash 4.2", "bash", "problem", "on n1"),
+            ("n2 processes 96343", "n2 processes 99", "limits", "note", "99 processes"),
             ("n1 files 20000", "n1 files 1024", "limits", "note", "1024 open files"),
             ("clock 1794817163.52", "clock 1794817193.52", "clock", "note", "30 s apart"),
             ("n1 shm  12053", "n1 shm  64", "shm", "note", "64 MB on n1"),
