@@ -135,6 +135,8 @@ def containers(site: Site, runtimes: list[str]) -> Finding:
     if site.pyxis:
         scope = site.pyxis_scope or "not to be known: plugstack.conf cannot be read"
         return ok("containers", f"Pyxis, its container_scope {scope}" + (f"; {here}" if here else ""))
+    if site.here and site.pyxis is None:
+        return note("containers", "srun does not tell whether there is Pyxis" + (f"; {here}" if here else ""))
     if here:
         return ok("containers", f"no Pyxis; {here}")
     return note(

@@ -26,7 +26,7 @@ class Site:
     groups: tuple[str, ...] = ()
     accounts: tuple[str, ...] = ()  # of the user
     default_account: str | None = None
-    pyxis: bool = False
+    pyxis: bool | None = None  # None: srun did not tell
     pyxis_scope: str | None = None  # None: cannot be known
     failures: list[Finding] = field(default_factory=list)  # what did not answer
 
@@ -86,9 +86,10 @@ def _ask_controller(ask: Ask, site: Site) -> None:
     try:
         site.config = slurm_site.parse_config(ask(slurm_site.CONFIG_ARGV))
     except NoAnswer as failure:
-        site.failures.append(problem("slurmctld", failure.text, failure.hint))
         if failure.silent:  # the others would wait for it as long again
+            site.failures = [problem("slurmctld", failure.text, failure.hint)]  # sinfo's has the same cause
             return
+        site.failures.append(problem("slurmctld", failure.text, failure.hint))
     try:
         site.partitions = slurm_site.parse_partitions(ask(slurm_site.PARTITIONS_ARGV))
         site.nodes = slurm_site.parse_nodes(ask(slurm_site.NODES_ARGV))
@@ -110,7 +111,8 @@ def _ask_pyxis(ask: Ask, site: Site) -> None:
     try:
         site.pyxis = slurm_site.has_pyxis(ask(slurm_site.HELP_ARGV))
     except NoAnswer as failure:
-        site.failures.append(problem("containers", failure.text, failure.hint))
+        if site.answers or not failure.silent:  # else it was said before
+            site.failures.append(problem("containers", failure.text, failure.hint))
     if site.pyxis:
         beside = os.path.dirname(site.config.get("SLURM_CONF", "/etc/slurm/slurm.conf"))
         site.pyxis_scope = read_scope(site.config.get("PlugStackConfig", os.path.join(beside, "plugstack.conf")))

@@ -90,7 +90,7 @@ def _file_systems(ask: Ask, directories: Mapping[str, str]) -> Iterator[Finding]
         try:
             kind = ask(["stat", "-f", "-c", "%T", there]).strip()
         except NoAnswer as failure:
-            yield problem(about, f"{path}: {failure.text}", failure.hint)
+            yield (note if failure.missing else problem)(about, f"{path}: {failure.text}", failure.hint)
             continue
         if SHARED.fullmatch(kind):
             yield ok(about, f"{path} is on {kind}, a shared file system")

@@ -127,6 +127,16 @@ class TestSlurm:
         assert one(findings, "slurmctld").hint
         assert [line for line in runner.asked if line.startswith(("scontrol", "sbatch"))] == ["scontrol show config"]
 
+    def test_commands_without_a_configuration_are_one_problem(self) -> None:
+        said = (
+            1,
+            "error: failed to fetch config\nfatal: Could not establish a configuration source",
+        )
+        site = examined({"sinfo --version": said, "scontrol show config": said, "srun --help": said})
+        findings = [*advice.advise(site), advice.containers(site, [])]
+        assert [finding.about for finding in findings if finding.status == "problem"] == ["slurmctld"]
+        assert "does not tell" in one(findings, "containers").text
+
     @pytest.mark.parametrize("tool", ["scontrol show node", "srun --help", "sinfo --version"])
     def test_one_tool_that_fails_is_one_problem(self, tool: str) -> None:
         findings = advice.advise(examined({tool: timed_out(tool.split()[0])}))
