@@ -53,3 +53,9 @@ class NoCommandCode(LaunchError):
     """The job ended without a code of the command: cancelled, time limit, node failure."""
 
     exit_code = 5
+
+
+class ProblemsFound(LaunchError):
+    """The doctor has found at least one problem; its report has them."""
+
+    exit_code = 6

@@ -23,7 +23,7 @@ PAGES = {
     for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"))
 }
 TEMPLATES = "\n".join(path.read_text() for path in sorted((ROOT / "templates").rglob("*")) if path.is_file())
-VERBS = ("submit", "render", "rehearse", "check", "config")
+VERBS = ("submit", "render", "rehearse", "check", "doctor", "config")
 
 
 def code_lines(page: str) -> Iterator[str]:
@@ -90,6 +90,8 @@ def test_every_command_line_works(launcher: Launcher, page: str, words: list[str
         words = ["render", *words[1:]]
     elif words[0] == "check":  # takes the same flags, and asks the Slurm of this machine
         words = ["render", *words[1:]]
+    elif words[0] == "doctor":  # looks at the Slurm of this machine; a wrong flag is told before the help
+        words = [*words, "--help"]
     elif words[:2] == ["config", "show"] and len(words) == 2:  # says what a launch would still need
         words += ["--exp-name", "x", "--command", "true"]
     answer = launcher(*words)

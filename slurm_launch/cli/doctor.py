@@ -1,0 +1,157 @@
+"""`slurm-launch doctor`: what this cluster is like, and whether a Ray job will get on with it."""
+
+from __future__ import annotations
+
+import getpass
+import grp
+import os
+import socket
+from dataclasses import asdict
+from datetime import date
+from typing import Annotated, Any
+
+import typer
+
+from slurm_launch import config, slurm
+from slurm_launch.cli.options import resolve, verb_app
+from slurm_launch.cli.output import note, print_json
+from slurm_launch.doctor import advice, cluster, job, machine, profile, trials
+from slurm_launch.doctor.asking import Ask
+from slurm_launch.doctor.findings import Finding
+from slurm_launch.doctor.nodes import Advice
+from slurm_launch.errors import ProblemsFound, SlurmUnavailable
+from slurm_launch.spec import LaunchSpec
+
+# What an experiment wants of its job says nothing about the cluster: it counts only when it is given as a flag.
+EXPERIMENT = (
+    "num_nodes", "node", "num_gpus", "gpu_type", "cpus_per_task", "mem", "mem_per_cpu", "mem_per_gpu", "exclusive",
+    "switches", "licenses", "time", "dependency", "begin", "deadline", "mail_user", "mail_type", "signal", "array",
+    "min_nodes",
+)  # fmt: skip
+NODES = 2  # of the job, unless asked
+
+
+def doctor(
+    flags: dict[str, Any],
+    write: Annotated[
+        str | None, typer.Option("--write", metavar="NAME", help="Write what was found as the profile NAME.")
+    ] = None,
+    ask_nodes: Annotated[
+        bool, typer.Option("--job", help="Run a tiny job that looks at two nodes (--nodes N).")
+    ] = False,
+    job_timeout: Annotated[
+        int,
+        typer.Option("--job-timeout", metavar="S", min=1, help="How long to wait for that job.", show_default=True),
+    ] = 600,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+) -> int:
+    found = resolve({"exp_name": "doctor", "command": "true", **flags})
+    spec = site_spec(found, flags)
+    target = None if write is None else profile.target(write, os.environ)
+    env = slurm.query_env(os.environ)
+    if spec.venv:  # the Ray that counts
+        env["PATH"] = f"{spec.venv}/bin:{env.get('PATH', os.defpath)}"
+    ask = Ask(env)
+    site = cluster.examine(ask, _user(), _groups())
+    spec = placed(spec, site)
+    tried = trials.try_out(ask, site, spec)
+    runtimes = machine.runtimes(os.environ)
+    findings = [*advice.advise(site), *tried.findings, advice.containers(site, runtimes)]
+    here = machine.examine(ask, {"run-dir": os.path.abspath(os.path.expanduser(spec.run_dir)), "cwd": os.getcwd()})
+    told = Advice()
+    if ask_nodes and site.here:
+        told = job.ask_nodes(for_job(spec, flags, site), env=os.environ, timeout=job_timeout, tell=note)
+    answered = {finding.about for finding in told.findings}
+    findings += [one for one in here if one.status == "problem" or one.about not in answered]  # the nodes know better
+    findings += told.findings
+    if write is not None and target is not None and site.partitions:
+        text = profile.text_of(
+            profile.Facts(
+                name=write,
+                when=date.today(),
+                hosts=tuple(dict.fromkeys((socket.gethostname(), _full_name()))),
+                site=site,
+                trials=tried,
+                partition=flags.get("partition"),
+                account=flags.get("account"),
+                runtimes=(*(["pyxis"] if site.pyxis else []), *(told.runtimes if told.nodes else runtimes)),
+                nodes=told,
+            )
+        )
+        profile.write(target, text)
+    _print(findings, str(target) if target and site.partitions else None, as_json)
+    if (write is not None and not site.partitions) or (ask_nodes and not site.here):
+        hint = "run this where Slurm is installed and answers, such as a login node"
+        raise SlurmUnavailable("without an answer of Slurm there is nothing to write, and no job", hint=hint)
+    return ProblemsFound.exit_code if any(finding.status == "problem" for finding in findings) else 0
+
+
+def site_spec(found: config.Resolution, flags: dict[str, Any]) -> LaunchSpec:
+    """The spec of a plain job here: the site's values, where it may run, its environment; no experiment's wishes."""
+    spec = found.spec()
+    plain = {
+        name: LaunchSpec.model_fields[name].get_default()
+        for name in EXPERIMENT
+        if name not in flags and name.replace("_", "-") in found.own
+    }
+    return spec.model_copy(update=plain)
+
+
+def placed(spec: LaunchSpec, site: cluster.Site) -> LaunchSpec:
+    """The spec with the partition and the account that a profile for this site would give it."""
+    place = site.partition(spec.partition)
+    update: dict[str, Any] = {}
+    if spec.partition is None and place is not None and not place.default:
+        update["partition"] = place.name
+    if spec.account is None and site.enforces_accounts:
+        update["account"] = site.account
+    return spec.model_copy(update=update)
+
+
+def for_job(spec: LaunchSpec, flags: dict[str, Any], site: cluster.Site) -> LaunchSpec:
+    """The spec of the job that asks the nodes: on two of them, for minutes, on the host itself."""
+    update: dict[str, Any] = {"array": None, "requeue": False}
+    place = site.partition(spec.partition)
+    if not {"num_nodes", "node"} & set(flags):
+        update["num_nodes"] = min(NODES, place.nodes) if place and place.nodes else NODES
+        update["node"] = None
+    if spec.time is None:
+        update["time"] = trials.shorter("00:05:00", place)
+    return spec.model_copy(update=update)
+
+
+def _print(findings: list[Finding], written: str | None, as_json: bool) -> None:
+    if as_json:
+        ok = all(finding.status != "problem" for finding in findings)
+        print_json(ok=ok, findings=[asdict(finding) for finding in findings], profile=written)
+        return
+    for finding in findings:
+        print(finding.line())
+    if written:
+        print(f"{'written':<8} {'profile':<11} {written}")
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a uid without a name
+        return str(os.getuid())
+
+
+def _groups() -> tuple[str, ...]:
+    names = []
+    for number in {os.getgid(), *os.getgroups()}:
+        try:
+            names.append(grp.getgrgid(number).gr_name)
+        except KeyError:  # the directory does not know it here
+            continue
+    return tuple(names)
+
+
+def _full_name() -> str:
+    """With the domain, where the name alone has none and the network knows it."""
+    name, full = socket.gethostname(), socket.getfqdn()
+    return full if full.startswith(f"{name}.") else name
+
+
+app = verb_app(doctor, help="Look at the cluster: what works here, what is missing; write its profile.")

@@ -1,0 +1,163 @@
+"""The doctor on a real cluster: as alice, on the login node."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.slurm.conftest import SUITE
+from tests.slurm.jobs import ROOT, VENV
+from tests.slurm.test_submit import silent_controller
+from tests.testbed import Cluster, NodeOptions
+
+pytestmark = pytest.mark.slurm
+
+ENV = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+LAUNCH = [str(VENV / "bin/python"), "-m", "slurm_launch"]
+# The command line has no flag for how long Slurm may take to answer.
+IMPATIENT = """
+import sys
+from functools import partial
+from slurm_launch import cli
+from slurm_launch.cli import doctor
+doctor.Ask = partial(doctor.Ask, timeout=2)
+cli.main(sys.argv[1:])
+"""
+PROFILES = "/home/alice/.config/slurm-launch/profiles"
+
+
+def doctor(cluster: Cluster, *flags: str) -> subprocess.CompletedProcess[str]:
+    return cluster.run([*LAUNCH, "doctor", *flags], env=ENV)
+
+
+def findings(done: subprocess.CompletedProcess[str]) -> dict[str, list[dict[str, Any]]]:
+    """The findings of a --json answer, by what they are about."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for finding in json.loads(done.stdout)["findings"]:
+        found.setdefault(finding["about"], []).append(finding)
+    return found
+
+
+def files(cluster: Cluster) -> list[str]:
+    return [path.name for path in cluster.path("/home/alice").glob("doctor_*")]
+
+
+def test_the_report(cluster: Cluster) -> None:
+    done = doctor(cluster)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    lines = done.stdout.splitlines()
+    assert all(line.split()[0] in ("ok", "note") for line in lines)
+    for line in (
+        "ok       slurmctld   answers; cluster testbed",
+        "ok       partition   main: default, 6 nodes, no time limit, up to 2 GPUs on a node",
+        "ok       partition   short: 6 nodes, time limit 00:01:00, up to 2 GPUs on a node",
+        "ok       sbatch      would take a plain job",
+        "ok       gpus        both spellings work, --gpus-per-node and --gres; without types",
+    ):
+        assert line in lines
+    assert "\nnote     accounting  off" in done.stdout
+
+
+def test_a_partition_that_does_not_exist_is_a_problem(cluster: Cluster) -> None:
+    done = doctor(cluster, "--json", "-p", "nosuch")
+    assert done.returncode == 6
+    (found,) = findings(done)["sbatch"]
+    assert found["status"] == "problem"
+    assert "nvalid partition" in found["text"]
+    assert "sinfo -s" in found["hint"]
+
+
+def test_the_nodes_reach_each_other_and_nothing_is_left(cluster: Cluster) -> None:
+    done = doctor(cluster, "--json", "--job", "--venv", str(VENV))
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = findings(done)
+    assert [one["text"] for one in found["nodes"]] == ["n1, n2 answered"]
+    assert [one["text"] for one in found["run-dir"]] == ["the same on all nodes, and writable"]
+    shown = f"n1 {cluster.address('n1')}, n2 {cluster.address('n2')}"
+    assert [one["text"] for one in found["network"]] == [f"the nodes reach each other by eth0: {shown}"]
+    assert found["ray"][-1]["text"].endswith("with tokens, on all nodes")
+    assert files(cluster) == []
+
+
+@pytest.mark.skipif(SUITE != "host", reason="a newer Slurm makes the directory on the node, and it stays there")
+def test_a_directory_that_the_nodes_do_not_share(cluster: Cluster) -> None:
+    done = doctor(cluster, "--json", "--job", "--run-dir", "/tmp/of-the-login-node")
+    assert done.returncode == 6
+    assert "its log is not here" in findings(done)["run-dir"][-1]["text"]
+
+
+def test_ctrl_c_cancels_the_job(cluster: Cluster) -> None:
+    started = cluster.popen([*LAUNCH, "doctor", "--job", "--load-env", "sleep 600"], env=ENV)
+    assert started.stderr
+    said = started.stderr.readline()
+    assert "waiting for it" in said
+    (submitted,) = cluster.squeue()
+    assert cluster.signal("login", r"slurm_launch doctor --job", signal.SIGINT)
+    _, rest = started.communicate(timeout=60)
+    assert (started.returncode, rest) == (130, f"note: job {submitted['id']} is cancelled\ninterrupted\n")
+    assert cluster.wait_job(submitted["id"])["JobState"] == "CANCELLED"
+
+
+def test_a_silent_controller_is_one_problem(cluster: Cluster) -> None:
+    with silent_controller(cluster):
+        done = cluster.run([LAUNCH[0], "-c", IMPATIENT, "doctor"], env=ENV)
+    assert done.returncode == 6
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("problem")]
+    assert line.startswith("problem  slurmctld   scontrol did not answer within 2 s; Slurm may be down")
+    assert "\nok       python" in done.stdout, "the rest is reported all the same"
+
+
+def test_the_profile_launches_a_job_with_name_and_command_alone(cluster: Cluster) -> None:
+    folder = "/home/alice/doctor-config"  # not hers: the other tests would find the profile there
+    cluster.run(["rm", "-rf", folder], check=True)
+    env = {**ENV, "XDG_CONFIG_HOME": folder}
+    argv = [*LAUNCH, "doctor", "--write", "here", "-p", "short"]  # not the default: it must come from the profile
+    done = cluster.run(argv, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    written = yaml.safe_load(cluster.path(f"{folder}/slurm-launch/profiles/here.yaml").read_text())
+    assert written["hosts"] == ["login"]
+    assert written["partition"] == "short"
+    assert written["gpu-directive"] == "gpus-per-node"
+    assert written["partitions"]["short"] == {"max-time": "00:01:00", "max-gpus": 2}
+    again = cluster.run(argv, env=env)
+    assert (again.returncode, again.stdout) == (2, "")
+
+    template = "#!/bin/bash\n{{ directives }}\n{{ spec.command | raw }}\n"  # Ray has no part in it
+    cluster.path("/home/alice/doctor.j2").write_text(template)
+    env |= {"SLAUNCH_TEMPLATE": "/home/alice/doctor.j2", "SLAUNCH_PROFILE": "here"}
+    argv = [*LAUNCH, "--exp-name", "t", "--command", 'echo "in $SLURM_JOB_PARTITION"', "--wait", "--json"]
+    launched = cluster.run(argv, env=env)
+    assert launched.returncode == 0, launched.stderr
+    assert cluster.path(json.loads(launched.stdout)["log"]).read_text() == "in short\n"
+
+
+@pytest.mark.skipif(SUITE != "host", reason="the testbed has slurmdbd for the machine's own Slurm only")
+def test_accounts_small_disks_and_a_second_network(make_cluster: Callable[..., Cluster]) -> None:
+    odd = {"n1": NodeOptions(eth1=True), "n2": NodeOptions(eth1=True, tmp_size="100m")}
+    extra = [
+        "EnforcePartLimits=ALL",
+        "PartitionName=short Nodes=ALL RootOnly=YES MaxTime=1 State=UP",
+        "PartitionName=main Nodes=ALL MaxTime=2-00:00:00 MaxNodes=2 State=UP",
+    ]
+    cluster = make_cluster(nodes=2, accounting=True, node_options=odd, slurm_conf_extra=extra)
+    cluster.run(["ip", "route", "add", "unreachable", "10.88.0.12"], user="root", node="n1", check=True)
+    done = doctor(cluster, "--json", "--job", "--write", "odd")
+    found = findings(done)
+    assert done.returncode == 6, done.stdout + done.stderr
+    assert [one["about"] for about in found.values() for one in about if one["status"] == "problem"] == ["temp-dir"]
+    assert "100 MB free on n2" in found["temp-dir"][-1]["text"]
+    assert found["account"][0]["text"] == "lab (your default)"
+    assert found["network"][0]["text"].startswith("the nodes reach each other by eth0")
+    assert found["network"][1]["text"] == "also there: eth1 (not reached, or not on all nodes)"
+    assert any(one["hint"] == "not for you: it is for root only" for one in found["partition"])
+    assert any("no default" in one["text"] for one in found["partition"])
+    assert len(files(cluster)) == 3, "something was wrong, so they are kept"
+    written = yaml.safe_load(cluster.path(f"{PROFILES}/odd.yaml").read_text())
+    assert (written["partition"], written["account"], written["temp-dir"]) == ("main", "lab", "/var/tmp")
+    assert written["partitions"]["main"] == {"max-time": "2-00:00:00", "max-nodes": 2, "max-gpus": 2}

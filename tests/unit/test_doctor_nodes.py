@@ -1,0 +1,186 @@
+"""The doctor: what the nodes tell, and the job that asks them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_launch import LaunchSpec
+from slurm_launch.doctor import job, nodes
+from slurm_launch.script import TEMPLATES, render_script
+from tests.unit import doctor_answers as answers
+from tests.unit.doctor_answers import Answer, Fake, about, one
+
+Launcher = Callable[..., Any]  # tests/unit/conftest.py
+SPEC = LaunchSpec(exp_name="doctor", command="true")
+
+
+class TestNodes:
+    def judged(self, *changes: tuple[str, str], expected: int = 2) -> nodes.Advice:
+        log = answers.JOB_LOG
+        for before, after in changes:
+            assert before in log, before
+            log = log.replace(before, after)
+        return nodes.judge(log, expected)
+
+    def test_two_good_nodes(self) -> None:
+        told = self.judged()
+        assert {finding.status for finding in told.findings} == {"ok", "note"}
+        assert one(told.findings, "nodes").text == "n1, n2 answered"
+        first, second = about(told.findings, "network")
+        assert first.text == "the nodes reach each other by eth0: n1 10.77.0.11, n2 10.77.0.12"
+        assert (second.status, second.hint) == ("note", "--interface eth1 would use it")
+        assert one(told.findings, "ray").text == "2.60.0, with tokens, on all nodes"
+        assert (told.interface, told.temp_dir, told.runtimes) == (None, None, ("charliecloud",))
+        assert nodes.complete(answers.JOB_LOG)
+
+    @pytest.mark.parametrize(
+        ("before", "after", "what", "status", "text"),
+        [
+            ("n2 run-dir seen", "n2 run-dir absent", "run-dir", "problem", "not seen by n2"),
+            ("n1 run-dir seen writable", "n1 run-dir seen", "run-dir", "problem", "not writable on n1"),
+            ("n2 ray 2.60.0", "n2 ray 2.55.0", "ray", "problem", "n1 2.60.0, n2 2.55.0"),
+            ("doctor n2 ray 2.60.0\n", "", "ray", "problem", "n2 none"),
+            ("n1 bash 5.2", "n1 bash 4.2", "bash", "problem", "on n1"),
+            ("n2 processes 96343", "n2 processes 99", "limits", "note", "99 processes"),
+            ("n1 files 20000", "n1 files 1024", "limits", "note", "1024 open files"),
+            ("clock 1794817163.52", "clock 1794817193.52", "clock", "note", "30 s apart"),
+            ("n1 shm  12053", "n1 shm  64", "shm", "note", "64 MB on n1"),
+            ("n1 memory-limit", "n1 memory-limit 4096", "memory", "ok", "4096 MB"),
+            ("n1 ports 32768\t60999", "n1 ports 1024 65535", "ports", "note", "differs"),
+            ("n2 host", "n2 environment x failed\ndoctor n2 host", "environment", "problem", "x failed"),
+            ("n1 chosen eth0 10.77.0.11", "n1 chosen  ", "network", "problem", "no usable address on n1"),
+            ("eth0 10.77.0.11 yes", "eth0 10.77.0.11 silent", "network", "problem", "n2 to n1 (10.77.0.11: silent)"),
+            ("n1 end", "n1 listener there is no python3\ndoctor n1 end", "network", "note", "no python3 on n1"),
+        ],
+    )
+    def test_what_is_wrong(self, before: str, after: str, what: str, status: str, text: str) -> None:
+        found = about(self.judged((before, after)).findings, what)[0]
+        assert found.status == status
+        assert text in found.text
+
+    def test_a_node_that_says_nothing(self) -> None:
+        found = one(self.judged(expected=3).findings, "nodes")
+        assert (found.status, found.text) == ("problem", "2 of 3 answered")
+        nothing = nodes.judge("srun: error: Unable to create step: no\n", 2)
+        assert nothing.nodes == ()
+        assert one(nothing.findings, "nodes").text == "0 of 2 answered: srun: error: Unable to create step: no"
+
+    def test_a_small_temporary_directory_and_a_better_one(self) -> None:
+        told = self.judged(("doctor n2 directory /tmp tmpfs      9000  8999", "doctor n2 directory /tmp tmpfs 900 100"))
+        found = one(told.findings, "temp-dir")
+        assert found.status == "problem"
+        assert "100 of 900 MB free on n2" in found.text
+        assert (told.temp_dir, told.temp_dir_why) == ("/var/tmp", "/tmp has only 100 MB free; here are 12053.")
+        assert one(self.judged(("9000  8999", "900 899")).findings, "temp-dir").status == "note"
+
+    def test_a_shared_temporary_directory(self) -> None:
+        tmp = "directory /tmp tmpfs      9000  8999 writable"
+        told = self.judged((f"doctor n2 {tmp} own", f"doctor n2 {tmp} shared"))
+        assert one(told.findings, "temp-dir").status == "problem"
+        assert told.temp_dir == "/var/tmp"
+        told = self.judged((f"{tmp} own", f"{tmp} shared"), ("/var/tmp tmpfs", "/var/tmp nfs"))
+        assert told.temp_dir is None, "it is on a shared file system"
+        told = self.judged((f"{tmp} own", f"{tmp} shared"), ("12053 12053 writable own", "12053 12053 writable shared"))
+        assert told.temp_dir is None, "it is shared too"
+        closed = self.judged((f"doctor n1 {tmp}", f"doctor n1 {tmp.replace('writable', 'closed')}"))
+        assert "cannot be used on n1" in one(closed.findings, "temp-dir").text
+
+    def test_a_fast_network_that_all_nodes_reach(self) -> None:
+        told = self.judged(("eth1", "ib0"))
+        assert told.interface == "ib0"
+        assert "by themselves they would use eth0" in told.interface_why
+        assert self.judged(("eth1", "ib0"), ("n2 ib0 10.88.0.12 yes", "n2 ib0 10.88.0.12 silent")).interface is None
+
+    def test_ray_in_a_container_is_not_looked_for_on_the_nodes(self) -> None:
+        assert about(nodes.judge(answers.JOB_LOG, 2, in_container=True).findings, "ray") == []
+
+
+class TestJob:
+    """The job itself runs in tests/slurm/test_doctor.py."""
+
+    SHOWN = "JobId=7 JobName=doctor JobState={state} Reason={reason} Dependency=(null) Requeue=1 ExitCode=0:0 x=y\n"
+
+    def ask(
+        self, *states: str, log: str | None = answers.JOB_LOG, changes: Mapping[str, Any] | None = None
+    ) -> tuple[nodes.Advice, Fake, list[str]]:
+        left = list(states)
+
+        def sbatch(line: str) -> Answer:
+            if log is not None:
+                Path(line.split()[-1].removesuffix(".sh") + ".log").write_text(log)
+            return "7\n"
+
+        def show(line: str) -> Answer:
+            state = left.pop(0) if len(left) > 1 else left[0]
+            if state == "Ctrl-C":
+                raise KeyboardInterrupt
+            return self.SHOWN.format(state=state, reason="Priority" if state == "PENDING" else "None")
+
+        known = {"sbatch --parsable": sbatch, "scontrol show job": show, "scancel": "", **(changes or {})}
+        runner, told = Fake(known), list[str]()
+        self.told, self.runner = told, runner
+        times = iter(range(0, 100000, 10))
+        clock = job.Clock(now=lambda: float(next(times)), sleep=lambda _: None)
+        spec = LaunchSpec(exp_name="doctor", command="true", num_nodes=2)
+        return job.ask_nodes(spec, env={}, timeout=60, tell=told.append, runner=runner, clock=clock), runner, told
+
+    def test_the_files_go_when_all_is_well(self) -> None:
+        told, _, said = self.ask("PENDING", "RUNNING", "COMPLETED")
+        assert told.nodes == ("n1", "n2")
+        assert list(Path.cwd().iterdir()) == []
+        assert said == ["job 7 asks 2 nodes; waiting for it, at most 60 s (Ctrl-C cancels it)"]
+
+    def test_the_files_stay_when_something_is_wrong(self) -> None:
+        told, _, _ = self.ask("COMPLETED", log=answers.JOB_LOG.replace("n2 run-dir seen", "n2 run-dir absent"))
+        assert sorted(path.suffix for path in Path.cwd().iterdir()) == [".json", ".log", ".sh"]
+        assert "kept" in one(told.findings, "job").text
+
+    def test_a_job_that_does_not_come_to_its_end(self) -> None:
+        told, _, _ = self.ask("FAILED", log="a module says: exit\n")
+        assert any("did not come to its end: a module says: exit" in finding.text for finding in told.findings)
+
+    def test_a_log_that_does_not_come_back(self) -> None:
+        told, _, _ = self.ask("FAILED", log=None)
+        assert "--run-dir" in str(one(told.findings, "run-dir").hint)
+
+    def test_too_long_in_the_queue(self) -> None:
+        told, runner, said = self.ask("PENDING", log=None)
+        found = one(told.findings, "job")
+        assert (found.status, found.text) == ("problem", "7 did not end within 60 s: pending (Priority)")
+        assert runner.asked[-1] == "scancel 7"
+        assert said[-1] == "job 7 is cancelled"
+
+    def test_ctrl_c_cancels_the_job(self) -> None:
+        with pytest.raises(KeyboardInterrupt):
+            self.ask("RUNNING", "Ctrl-C")
+        assert self.runner.asked[-1] == "scancel 7"
+        assert self.told[-1] == "job 7 is cancelled"
+        assert list(Path.cwd().iterdir()) == []
+
+    def test_sbatch_refuses(self) -> None:
+        told, _, _ = self.ask("RUNNING", changes={"sbatch --parsable": (1, "sbatch: error: Invalid partition")})
+        assert one(told.findings, "job").status == "problem"
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {},
+            {"modules": ["gcc"], "conda_env": "x", "venv": "/v", "load_env": ["a; b"], "env": {"A": "1"}},
+            {"interface": "ib0", "ip_family": "4", "srun_arg": ["--x"], "run_dir": "/a b"},
+        ],
+    )
+    def test_the_script_is_clean(self, options: dict[str, Any], tmp_path: Path) -> None:
+        spec = LaunchSpec(exp_name="d", command="0", num_nodes=2, template=str(TEMPLATES / "doctor.sh.j2"), **options)
+        path = tmp_path / "d.sh"
+        path.write_text(render_script(spec, name="d", when=datetime(2026, 11, 16), run_dir=spec.run_dir))
+        assert subprocess.run(["bash", "-n", path], check=False).returncode == 0
+        shellcheck = Path(sys.executable).parent / "shellcheck"
+        done = subprocess.run([shellcheck, path], capture_output=True, text=True, check=False)
+        assert done.stdout == ""
