@@ -1,9 +1,9 @@
 tick() { # waits a moment for news; then $joined are the nodes whose Ray runs, lost=() those lost now, why[NODE] the reason
-  local timeout=0.3 line kind node rest ended=() && lost=()
+  local line kind node rest ended=() && lost=()
   ((SECONDS - ${ticked:-0} < 9)) || for node in $joined; do heard[$node]=$SECONDS; done # the job was suspended for a while
   for node in "${nodes[@]}"; do kill -0 "${step_pids[${step_of[$node]}]}" 2>/dev/null || ended+=("$node"); done
-  while IFS= read -r -t $timeout -u "$events" line || { partial=${partial-}$line && false; }; do # the time may end within a line
-    line=${partial-}$line partial='' kind=${line%% *} rest=${line#* } node=${rest%% *} rest=${rest#* } timeout=0.01 heard[${node:-?}]=$SECONDS
+  pause 0.1 && while read -t 0 -u "$events" && IFS= read -r -t 9 -u "$events" line; do # bash loses a character when the time of a read ends within a line
+    kind=${line%% *} rest=${line#* } node=${rest%% *} rest=${rest#* } && [[ $kind == ray || ${step_of[${node:-?}]-} ]] || continue; heard[$node]=$SECONDS
     case $kind in
       ray) [[ $auth == off || $(printf '%s\n' 2.52 "$node" | sort -V | head -n 1) == 2.52 ]] ||
         say warning "Ray $node knows no tokens (2.52 does): anybody in the network can use this cluster" ;;

@@ -32,7 +32,7 @@ unset ended_by command_pid job_dir && trap 'ended_by=SIGTERM' TERM && phase=envi
 set +eu && IFS=$' \t\n' && ulimit -n "$(ulimit -Hn)" # what the environment may have set; Ray opens many files
 
 # ---- Settings: every value of this job, quoted; the code below only reads them ----
-unset image token interface ip_family min_nodes on_node_loss keep_ray_logs object_store unmanaged_gpus port_first attempt partial ticked # not ours
+unset image token interface ip_family min_nodes on_node_loss keep_ray_logs object_store unmanaged_gpus port_first attempt ticked # not ours
 run=$slaunch_run # the log is $run.log; Ray's own logs go to $run.ray/ when something fails
 start_timeout=180 # seconds within which the nodes must have joined
 temp_base=/tmp # on each node, and short: a Unix socket path holds 107 bytes
@@ -179,7 +179,7 @@ run_node() { # INDEX of the step's first node
     # Ray Client is an extra of Ray's that needs grpc: without it the flag is an error, with it the default port may be taken.
     version='from importlib import metadata as m, util as u; print(m.version("ray"), u.find_spec("grpc") and "client")' enter=("${head_enter[@]}")
     version=$("${enter[@]}" bash -c 'p=$(command -v ray) p=${p%/*}/python3 && [[ -x $p ]] || p=python3; exec "$p" -c "$0"' "$version") # its own python
-    echo "ray $version" && [[ $version != *client ]] || set -- "$@" --ray-client-server-port=$((port + 1))
+    [[ ! $version ]] || echo "ray $version"; [[ $version != *client ]] || set -- "$@" --ray-client-server-port=$((port + 1))
     set -- "$@" "${ray_head_args[@]}"
   else
     enter=("${worker_enter[@]}") ip=${SLAUNCH_NODE_IP:-$(route_source "$head_ip")} # this node's own address in the head's network
@@ -197,7 +197,7 @@ run_node() { # INDEX of the step's first node
   done
   if [[ $order != *. && ! $ended ]]; then
     { grep -iE 'err|exit code|exception|fail|found|space|in use' "$log" || cat "$log"; } | tail -n 5 | cut -c1-300 | sed "s/^/said $node /"
-    keep=1 && echo "failed $node its Ray has ended"
+    keep=1 && echo "failed $node its Ray has ended${enter:+: $(tail -n 1 "$log" | cut -c1-200)}"
   fi
   trap '' TERM; end_processes TERM || end_processes KILL # Slurm sends it twice now and then: the search must not be hit
   [[ ! $keep && $order != *keep* ]] || { mkdir -p "$run.ray/$node" && cp -r "$log" "$dir"/t/session_2*/logs ${shadow:+"$shadow"/t/session_2*/logs} "$_"; } 2>/dev/null
@@ -243,7 +243,7 @@ stop_cluster() { # OUTCOME: the command gets SIGTERM and ten seconds, then SIGKI
   local order='stop and keep the logs.' fd
   [[ ! ${command_pid-} ]] || { kill -- "-$command_pid" && ! gone 10 "-$command_pid" && kill -KILL -- "-$command_pid"; } 2>/dev/null
   [[ $1 != @(ok|retry) || ${keep_ray_logs-} ]] || order=stop.
-  trap : PIPE && for fd in "${step_fds[@]}"; do { echo "$order" >&"$fd"; } 2>/dev/null; done # some may be gone already
+  trap : PIPE && for fd in "${step_fds[@]}"; do { echo "$order $order" >&"$fd"; } 2>/dev/null; done # twice, see tick; some may be gone already
   gone 20 "${step_pids[@]}" # a node that does not answer is left to Slurm, which ends its step when this script is over
   rm -rf "${job_dir:?}" && [[ $1 == retry ]] || "${at_end[@]}"
 }
@@ -260,11 +260,11 @@ start_workers() { # a srun for each; beyond 32 of them, 32 sruns that share the 
 
 # ---- 6. Wait for the nodes, run the command, end with its code ----
 tick() { # waits a moment for news; then $joined are the nodes whose Ray runs, lost=() those lost now, why[NODE] the reason
-  local timeout=0.3 line kind node rest ended=() && lost=()
+  local line kind node rest ended=() && lost=()
   ((SECONDS - ${ticked:-0} < 9)) || for node in $joined; do heard[$node]=$SECONDS; done # the job was suspended for a while
   for node in "${nodes[@]}"; do kill -0 "${step_pids[${step_of[$node]}]}" 2>/dev/null || ended+=("$node"); done
-  while IFS= read -r -t $timeout -u "$events" line || { partial=${partial-}$line && false; }; do # the time may end within a line
-    line=${partial-}$line partial='' kind=${line%% *} rest=${line#* } node=${rest%% *} rest=${rest#* } timeout=0.01 heard[${node:-?}]=$SECONDS
+  pause 0.1 && while read -t 0 -u "$events" && IFS= read -r -t 9 -u "$events" line; do # bash loses a character when the time of a read ends within a line
+    kind=${line%% *} rest=${line#* } node=${rest%% *} rest=${rest#* } && [[ $kind == ray || ${step_of[${node:-?}]-} ]] || continue; heard[$node]=$SECONDS
     case $kind in
       ray) [[ $auth == off || $(printf '%s\n' 2.52 "$node" | sort -V | head -n 1) == 2.52 ]] ||
         say warning "Ray $node knows no tokens (2.52 does): anybody in the network can use this cluster" ;;
