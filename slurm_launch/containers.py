@@ -41,7 +41,7 @@ class Runtime:
     mounts_ours = True  # whether the job's own directories have to be mounted
     takes_files = "a file"  # what an image that is a path may be, for the error message; "" for none
     endings: tuple[str, ...] = ()  # of files that are images for others
-    clean_env = True  # whether --container-cleanenv can be had
+    cannot: tuple[str, ...] = ()  # options that it has nothing for
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -52,16 +52,15 @@ class Runtime:
 
     def check(self, spec: LaunchSpec) -> None:
         """Raise BadValue for what this runtime cannot do."""
-        for image in (spec.image, spec.workers_image):
+        for flag, image in (("--head-image", spec.head_image), ("--worker-image", spec.worker_image),
+                            ("--container-image", spec.container_image)):  # fmt: skip
             if image and is_file(image) and (not self.takes_files or image.endswith(self.endings)):
-                takes = (
-                    f"takes {self.takes_files} or a name in a registry"
-                    if self.takes_files
-                    else "takes names of images only"
-                )
-                raise BadValue(f"--container-image is no image for {self.name}: {show(image)}", f"{self.name} {takes}")
-        if spec.container_cleanenv and not self.clean_env:
-            raise BadValue(f"--container-cleanenv cannot be had with {self.name}", "leave it out")
+                kinds = f"{self.takes_files} or a name in a registry" if self.takes_files else "names of images only"
+                raise BadValue(f"{flag} is no image for {self.name}: {show(image)}", f"{self.name} takes {kinds}")
+        for name in self.cannot:
+            if getattr(spec, name):
+                flag = "--" + name.replace("_", "-")
+                raise BadValue(f"{flag} cannot be had with {self.name}", "leave it out")
 
     def step(self, spec: LaunchSpec, image: Code) -> Sequence[Word]:
         """Arguments for the srun of a node."""
@@ -83,7 +82,7 @@ class Pyxis(Runtime):
     part = "parts/pyxis.sh"
     takes_files = "a squashfs file (.sqsh)"
     endings = (".sif", ".simg", ".tar")
-    clean_env = False
+    cannot = ("container_cleanenv",)
 
     def image(self, text: str) -> str:
         if is_file(text) or re.match(r"(dockerd|podman)://", text):
@@ -117,10 +116,13 @@ class Apptainer(Runtime):
         return text if is_file(text) or "://" in text else "docker://" + text.replace("#", "/")
 
     def enter(self, spec: LaunchSpec, image: Code) -> Sequence[Word]:
-        words: list[Word] = [self.name, "exec"]
+        # by variables of its own: in --env a comma would part two
+        prefix = f"{self.name.upper()}ENV_"
+        words: list[Word] = [Code(f'{prefix}{name}="${name}"') for name in spec.env]
+        words = [*(["env", *words] if words else []), self.name, "exec"]
         if spec.container_cleanenv:
             kept = " ".join(f"${{!{name[:-1]}@}}" if name.endswith("*") else name for name in kept_names(spec))
-            export = f'export "{self.name.upper()}ENV_$name=${{!name}}"'
+            export = f'[[ ! ${{!name+x}} ]] || export "{prefix}$name=${{!name}}"'
             words = [
                 "bash",
                 "-c",
@@ -150,7 +152,11 @@ class Podman(Runtime):
     def enter(self, spec: LaunchSpec, image: Code) -> Sequence[Word]:
         words: list[Word] = [self.name, "run", "--rm", "--network=host", "--pid=host", "--ipc=host", "--userns=keep-id"]
         words += ["--ulimit=host", "--security-opt=label=disable", "--entrypoint="]
-        words += [f"--env={name}" for name in kept_names(spec)] if spec.container_cleanenv else ["--env-host"]
+        words += (
+            [f"--env={name}" for name in kept_names(spec)]
+            if spec.container_cleanenv
+            else ["--env-host", *(f"--env={name}" for name in spec.env)]
+        )
         words += [Code('"${mounts[@]/#/--volume=}"'), Code('--workdir="$workdir"')]
         words += [Code('--volume="$HOME:$HOME"')] if spec.container_home else []
         if gpu_kind(spec) == "nvidia":
@@ -167,7 +173,7 @@ class Shifter(Runtime):
     program = "shifter"
     mounts_ours = False
     takes_files = ""
-    clean_env = False
+    cannot = ("container_cleanenv", "container_home", "container_writable")
 
     def image(self, text: str) -> str:
         if re.match(r"(docker|id|custom):[^/]", text):
@@ -186,8 +192,12 @@ class Charliecloud(Runtime):
     names = ("charliecloud",)
     program = "ch-run"
     part = "parts/charliecloud.sh"
+    cannot = ("container_cleanenv", "container_writable")  # it would write to the image itself
     takes_files = "a directory, a squashfs file"
     endings = (".sif", ".simg", ".tar")
+
+    def image(self, text: str) -> str:
+        return text if is_file(text) else text.removeprefix("docker://").replace("#", "/")
 
     def check(self, spec: LaunchSpec) -> None:
         super().check(spec)
@@ -196,20 +206,14 @@ class Charliecloud(Runtime):
             raise BadValue(f"--container-mounts: charliecloud mounts nothing read-only: {show(read_only[0])}", hint)
 
     def enter(self, spec: LaunchSpec, image: Code) -> Sequence[Word]:
-        words: list[Word] = ["ch-run", Code('"${image_env[@]}" "${mounts[@]/#/--bind=}"'), Code('--cd="$workdir"')]
-        words += ["--home"] if spec.container_home else []
-        words += ["--write"] if spec.container_writable else []
-        if spec.container_cleanenv:
-            # the environment cannot be named on the command line, but a file can: ours, as it is at that moment
-            kept = " ".join(f"${{!{name[:-1]}@}}" if name.endswith("*") else name for name in kept_names(spec))
-            code = f'for name in {kept} PATH; do printf "%s=%s\\n" "$name" "${{!name}}"; done'
-            words = [
-                "bash",
-                "-c",
-                f'exec ch-run --unset-env="*" --set-env=<({code}) "$@"',
-                "bash",
-                *words[1:],
-            ]
+        variables = Code('"${image_env[@]}"' if image == HEADS else '"${worker_image_env[@]}"')
+        words: list[Word] = ["ch-run", variables, *(["--env-no-expand"] if spec.env else [])]
+        words += [Code(f'--set-env={name}="${name}"') for name in spec.env]
+        words += [
+            Code('"${mounts[@]/#/--bind=}"'),
+            Code('--cd="$workdir"'),
+            *(["--home"] if spec.container_home else []),
+        ]
         return [*words, *spec.container_arg, image, "--"]
 
 

@@ -74,7 +74,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "gpu_type": ("num_gpus",),
     **{
         f"container_{name}": _IMAGES
-        for name in ("mounts", "workdir", "home", "writable", "cleanenv", "gpus", "setup", "arg")
+        for name in ("runtime", "mounts", "workdir", "home", "writable", "cleanenv", "gpus", "setup", "arg")
     },
 }
 
@@ -241,10 +241,9 @@ class LaunchSpec(BaseModel):
                 raise BadValue(
                     "--worker-image alone leaves the head without an image", "add --head-image or --container-image"
                 )
-            for name, needed in NEEDS.items():
+            for name, needed in NEEDS.items() if self.container_runtime != "none" else ():
                 if needed == _IMAGES and getattr(self, name) != type(self).model_fields[name].default:
-                    hint = "add --container-image" if self.container_runtime != "none" else "leave it out"
-                    raise BadValue(f"{flag_name(name)} without a container has no effect", hint)
+                    raise BadValue(f"{flag_name(name)} without an image has no effect", "add --container-image")
             return
         runtime.check(self)
         for mount in self.container_mounts:

@@ -3,30 +3,33 @@ srun --help 2>/dev/null | grep -q -e --container-image ||
 container=slaunch_$SLURM_JOB_ID${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}_${SLURM_RESTART_COUNT:-0} # its name: the command joins the head's
 unset "${!PYXIS_CONTAINER_@}" # these would put the other steps into a container too
 in_head_container() { # PROGRAM...: as a step that joins the head's container. srun answers SIGTERM by killing it, so signals go past it.
-  local cpus=${SLURM_JOB_CPUS_PER_NODE%%(*} inside pid sent
+  local cpus=${SLURM_JOB_CPUS_PER_NODE%%(*} inside pid sent early=''
   [[ $SLURM_JOB_CPUS_PER_NODE != *,* ]] || { cpus='' && unset SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK; }
   # In the container: SIGTERM for the whole job must not end this shell before the program.
   inside='exec 2>&1; trap : TERM; set -m; "$@" & set +m; p=$!; echo "$p" >"$SLAUNCH_NODE_DIR/group"
     while wait "$p" 2>/dev/null; c=$?; ((c > 128)) && kill -0 "$p" 2>/dev/null; do :; done; echo "$c" 2>/dev/null >"$SLAUNCH_NODE_DIR/code"'
-  pass_on() { [[ ! -s $job_dir/group ]] || kill -s "$1" -- "-$(<"$job_dir/group")"; }
+  pass_on() { if [[ -s $job_dir/group ]]; then kill -s "$1" -- "-$(<"$job_dir/group")"; else early=$1; fi; }
   trap 'pass_on TERM' TERM && trap 'pass_on USR1' USR1 && trap 'pass_on USR2' USR2
   set +m
   setsid srun --nodes=1 --ntasks=1 --nodelist="$head" ${cpus:+--cpus-per-task="$cpus"} --overlap --export=ALL --cpu-bind=none --mpi=none \
     "${srun_args[@]}" --container-name="$container:exec" --container-workdir="$workdir" --container-env="$container_env" bash -c "$inside" bash "$@" 2>"$job_dir/command.err" &
   pid=$!
+  until [[ -s $job_dir/group ]] || ! kill -0 "$pid" 2>/dev/null; do pause 0.05; done
+  [[ ! $early ]] || pass_on "$early" # a signal that came while the step was on its way
   while wait "$pid"; sent=$? && ((sent > 128)) && kill -0 "$pid" 2>/dev/null; do :; done # a signal for us ends a wait
-  if [[ -s $job_dir/code ]]; then sent=$(<"$job_dir/code"); else cat "$job_dir/command.err" 2>/dev/null; fi # what srun itself has to say
+  [[ ! -s $job_dir/code ]] || sent=$(<"$job_dir/code")
+  ((!sent)) || grep -vE 'Exited with|cpu binding|^pyxis: [a-z]*ing ' "$job_dir/command.err" 2>/dev/null # what Slurm has to say, as of memory
   exit "$sent"
 }
 # A site may let named containers outlive the job. A step outside of them stays on every node to the end, be it by scancel, and
 # removes that node's when the job's directories there are gone.
 exec {keeper}> >(exec srun --nodes="$count" --ntasks="$count" --ntasks-per-node=1 --overlap --export=ALL --cpu-bind=none --mpi=none \
-  bash -c 'trap ended=1 TERM; until [[ $ended ]] || read -r -t 1 || (($? <= 128)); do :; done
-    while compgen -G "$2*" >/dev/null; do sleep 0.2; done; enroot remove -f "pyxis_$1"' bash "$container" "$(temp_folder)/r$SLURM_JOB_ID-" &>/dev/null)
+  --no-kill --kill-on-bad-exit=0 --wait=0 "${srun_args[@]}" bash -c 'trap ended=1 TERM; until [[ $ended ]] || read -r -t 1 || (($? <= 128)); do :; done
+    while compgen -G "$2*" >/dev/null; do sleep 0.2; done; enroot remove -f "pyxis_$1"; :' bash "$container" "$(temp_folder)/r$SLURM_JOB_ID-" &>/dev/null)
 keeper_pid=$!
 end_keeper() { exec {keeper}>&- && gone 10 "$keeper_pid"; }
 at_end=(end_keeper)
 # Few images have `ip`: on the nodes Python finds the address from which the head is reached.
 route_source() {
-  python3 -c 'import socket, sys; s = socket.socket(socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET, socket.SOCK_DGRAM); s.connect((sys.argv[1], 1)); print(s.getsockname()[0])' "$1" 2>/dev/null
+  "${worker_enter[@]}" python3 -c 'import socket, sys; s = socket.socket(socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET, socket.SOCK_DGRAM); s.connect((sys.argv[1], 1)); print(s.getsockname()[0])' "$1" 2>/dev/null
 }

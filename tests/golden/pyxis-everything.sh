@@ -66,9 +66,9 @@ mapfile -t nodes < <(echo "$head" && scontrol show hostnames "$SLURM_JOB_NODELIS
 head_ip=${SLAUNCH_NODE_IP-} && unset SLAUNCH_NODE_IP && [[ $head_ip ]] || find_address # unless the site has said it
 
 # ---- The container: Ray and the command run in this image, through pyxis ----
-phase=container runtime='' # the program that the nodes must have
+phase=container runtime=''
 image=/images/cpu.sqsh
-worker_image=./gpu.sqsh
+worker_image=./gpu.sqsh && worker_image=${worker_image//%u/$USER}
 workdir="$PWD" # inside
 mounts=()
 unset LD_LIBRARY_PATH LD_PRELOAD PYTHONPATH PYTHONHOME TMPDIR # the host's would lead the image's programs astray
@@ -81,28 +81,42 @@ export A='it is'
 } || { echo "the container's setup failed: "'export A='"'"'it is'"'"'' >&2; exit 73; }
 exec "$@"
 END_OF_SETUP
+mounts=("${mounts[@]//%u/$USER}") image=${image//%u/$USER} # %u: your name
+check_container() { # ends the job when a node lacks what the container needs, and names both
+  local line lines=() lacks=() answers=0 other='' everywhere=0 hint='mend it there, or leave the node out with --exclude'
+  mapfile -t lines < <(timeout 60 srun --nodes="$count" --ntasks="$count" --ntasks-per-node=1 --overlap --export=ALL --cpu-bind=none --mpi=none \
+    --kill-on-bad-exit=0 "${srun_args[@]}" bash -c "$(declare -p head image ${worker_image+worker_image} runtime mounts temp_base && \
+    declare -f missing_here temp_folder)"$'\nmissing_here' </dev/null 2>&1 | sort)
+  for line in "${lines[@]}"; do
+    case $line in
+      "missing here: "*) lacks+=("${line#*: }") && say missing "${line#*: }" ;;
+      "checked here: "*) ((++answers)) ;;
+      *) other=$line ;; # a site's greeting, or what srun has to say
+    esac
+  done
+  for line in "${lacks[@]}"; do [[ ${line#*: } != "${lacks[0]#*: }" ]] || ((++everywhere)); done
+  ((everywhere < count)) || hint='it is missing on every node: check the option'
+  ((!${#lacks[@]})) || end 79 container-failed "${lacks[0]}" "$hint" "${lacks[0]%%:*}"
+  ((answers == count)) || say warning "only $answers of $count nodes told whether they have what the container needs: $other"
+}
+missing_here() { # on a node: a line for everything that is not there
+  local node=${SLURMD_NODENAME:-$(hostname)} item target && [[ $node == "$head" ]] || image=${worker_image-$image}
+  mkdir -p "$(temp_folder)"
+  [[ ! $runtime ]] || command -v "$runtime" >/dev/null || echo "missing here: $node: $runtime is not in PATH"
+  [[ $image != [./]* || -r $image ]] || echo "missing here: $node: there is no image $image, or it cannot be read"
+  for item in "${mounts[@]}"; do
+    target=${item#*:} target=${target%%:*}
+    [[ -e ${item%%:*} ]] || echo "missing here: $node: there is no ${item%%:*} to mount"
+    [[ $runtime != ch-run || ! -d $image || -e $image$target ]] || echo "missing here: $node: the image has no $target to mount on"
+  done
+  echo "checked here: $node"
+}
+temp_folder() { local folder=${temp_base//%u/$USER} && echo "${folder//%j/$SLURM_JOB_ID}"; }
 mount_ours() { # Ray's directory, the job's and the log's have the same names inside
   local folder
   for folder in "$(temp_folder)" "$PWD" "${run%/*}"; do
-    [[ $folder != *[,:\;\$\`\"\'\\]* ]] || end 79 container-failed "no container can mount $folder" 'run the job in a directory without special characters'
-    [[ $folder == / || " ${mounts[*]} " == *" $folder:$folder"[\ :]* ]] || mounts+=("$folder:$folder")
-  done
-}
-temp_folder() { local folder=${temp_base//%u/$USER} && echo "${folder//%j/$SLURM_JOB_ID}"; }
-check_container() { # ends the job when a node lacks what the container needs, and names both
-  local lines line
-  mapfile -t lines < <(timeout "$start_timeout" srun --nodes="$count" --ntasks="$count" --ntasks-per-node=1 --overlap --export=ALL --cpu-bind=none --mpi=none \
-    bash -c "$(declare -p head image ${worker_image+worker_image} runtime mounts temp_base && declare -f missing_here temp_folder)"$'\nmissing_here' 2>/dev/null | sort)
-  for line in "${lines[@]}"; do say missing "$line"; done
-  ((!${#lines[@]})) || end 79 container-failed "${lines[0]}" 'mend it there, or leave the node out with --exclude' "${lines[0]%%:*}"
-}
-missing_here() { # on a node: a line for everything that is not there
-  local node=${SLURMD_NODENAME:-$(hostname)} item && [[ $node == "$head" ]] || image=${worker_image-$image}
-  mkdir -p "$(temp_folder)" # others are the user's business
-  [[ ! $runtime ]] || command -v "$runtime" >/dev/null || echo "$node: $runtime is not in PATH"
-  [[ $image != [./]* || -r $image ]] || echo "$node: there is no image $image, or it cannot be read"
-  for item in "${mounts[@]}"; do
-    [[ -e ${item%%:*} ]] || echo "$node: there is no ${item%%:*} to mount"
+    [[ $folder != *[,:\;\$\`\"\'\\[:space:]]* ]] || end 79 container-failed "no container can mount $folder" 'run the job in a directory without blanks and special characters'
+    [[ $folder == / || ! $folder || " ${mounts[*]} " == *":$folder"[\ :]* ]] || mounts+=("$folder:$folder") # yours wins
   done
 }
 mount_ours
@@ -111,32 +125,35 @@ srun --help 2>/dev/null | grep -q -e --container-image ||
 container=slaunch_$SLURM_JOB_ID${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}_${SLURM_RESTART_COUNT:-0} # its name: the command joins the head's
 unset "${!PYXIS_CONTAINER_@}" # these would put the other steps into a container too
 in_head_container() { # PROGRAM...: as a step that joins the head's container. srun answers SIGTERM by killing it, so signals go past it.
-  local cpus=${SLURM_JOB_CPUS_PER_NODE%%(*} inside pid sent
+  local cpus=${SLURM_JOB_CPUS_PER_NODE%%(*} inside pid sent early=''
   [[ $SLURM_JOB_CPUS_PER_NODE != *,* ]] || { cpus='' && unset SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK; }
   # In the container: SIGTERM for the whole job must not end this shell before the program.
   inside='exec 2>&1; trap : TERM; set -m; "$@" & set +m; p=$!; echo "$p" >"$SLAUNCH_NODE_DIR/group"
     while wait "$p" 2>/dev/null; c=$?; ((c > 128)) && kill -0 "$p" 2>/dev/null; do :; done; echo "$c" 2>/dev/null >"$SLAUNCH_NODE_DIR/code"'
-  pass_on() { [[ ! -s $job_dir/group ]] || kill -s "$1" -- "-$(<"$job_dir/group")"; }
+  pass_on() { if [[ -s $job_dir/group ]]; then kill -s "$1" -- "-$(<"$job_dir/group")"; else early=$1; fi; }
   trap 'pass_on TERM' TERM && trap 'pass_on USR1' USR1 && trap 'pass_on USR2' USR2
   set +m
   setsid srun --nodes=1 --ntasks=1 --nodelist="$head" ${cpus:+--cpus-per-task="$cpus"} --overlap --export=ALL --cpu-bind=none --mpi=none \
     "${srun_args[@]}" --container-name="$container:exec" --container-workdir="$workdir" --container-env="$container_env" bash -c "$inside" bash "$@" 2>"$job_dir/command.err" &
   pid=$!
+  until [[ -s $job_dir/group ]] || ! kill -0 "$pid" 2>/dev/null; do pause 0.05; done
+  [[ ! $early ]] || pass_on "$early" # a signal that came while the step was on its way
   while wait "$pid"; sent=$? && ((sent > 128)) && kill -0 "$pid" 2>/dev/null; do :; done # a signal for us ends a wait
-  if [[ -s $job_dir/code ]]; then sent=$(<"$job_dir/code"); else cat "$job_dir/command.err" 2>/dev/null; fi # what srun itself has to say
+  [[ ! -s $job_dir/code ]] || sent=$(<"$job_dir/code")
+  ((!sent)) || grep -vE 'Exited with|cpu binding|^pyxis: [a-z]*ing ' "$job_dir/command.err" 2>/dev/null # what Slurm has to say, as of memory
   exit "$sent"
 }
 # A site may let named containers outlive the job. A step outside of them stays on every node to the end, be it by scancel, and
 # removes that node's when the job's directories there are gone.
 exec {keeper}> >(exec srun --nodes="$count" --ntasks="$count" --ntasks-per-node=1 --overlap --export=ALL --cpu-bind=none --mpi=none \
-  bash -c 'trap ended=1 TERM; until [[ $ended ]] || read -r -t 1 || (($? <= 128)); do :; done
-    while compgen -G "$2*" >/dev/null; do sleep 0.2; done; enroot remove -f "pyxis_$1"' bash "$container" "$(temp_folder)/r$SLURM_JOB_ID-" &>/dev/null)
+  --no-kill --kill-on-bad-exit=0 --wait=0 "${srun_args[@]}" bash -c 'trap ended=1 TERM; until [[ $ended ]] || read -r -t 1 || (($? <= 128)); do :; done
+    while compgen -G "$2*" >/dev/null; do sleep 0.2; done; enroot remove -f "pyxis_$1"; :' bash "$container" "$(temp_folder)/r$SLURM_JOB_ID-" &>/dev/null)
 keeper_pid=$!
 end_keeper() { exec {keeper}>&- && gone 10 "$keeper_pid"; }
 at_end=(end_keeper)
 # Few images have `ip`: on the nodes Python finds the address from which the head is reached.
 route_source() {
-  python3 -c 'import socket, sys; s = socket.socket(socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET, socket.SOCK_DGRAM); s.connect((sys.argv[1], 1)); print(s.getsockname()[0])' "$1" 2>/dev/null
+  "${worker_enter[@]}" python3 -c 'import socket, sys; s = socket.socket(socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET, socket.SOCK_DGRAM); s.connect((sys.argv[1], 1)); print(s.getsockname()[0])' "$1" 2>/dev/null
 }
 container_env=RAY_ADDRESS,RAY_AUTH_MODE,RAY_AUTH_TOKEN_PATH,RAY_TMPDIR,SLAUNCH_NODE_DIR # in these the image does not have the last word
 head_step=(--container-image="$image" --container-name="$container" --container-mounts="$(IFS=, && echo "${mounts[*]}")" --container-workdir="$workdir" --container-mount-home --no-container-entrypoint --container-env="$container_env" --container-writable --container-remap-root)

@@ -67,39 +67,53 @@ mapfile -t nodes < <(echo "$head" && scontrol show hostnames "$SLURM_JOB_NODELIS
 head_ip=${SLAUNCH_NODE_IP-} && unset SLAUNCH_NODE_IP && [[ $head_ip ]] || find_address # unless the site has said it
 
 # ---- The container: Ray and the command run in this image, through singularity ----
-phase=container runtime=singularity # the program that the nodes must have
+phase=container runtime=singularity # which the nodes must have
 image=docker://rayproject/ray:2.60.0
-worker_image=docker://rocm/pytorch
+worker_image=docker://rocm/pytorch && worker_image=${worker_image//%u/$USER}
 workdir="$PWD" # inside
 mounts=()
 unset LD_LIBRARY_PATH LD_PRELOAD PYTHONPATH PYTHONHOME TMPDIR # the host's would lead the image's programs astray
+mounts=("${mounts[@]//%u/$USER}") image=${image//%u/$USER} # %u: your name
+check_container() { # ends the job when a node lacks what the container needs, and names both
+  local line lines=() lacks=() answers=0 other='' everywhere=0 hint='mend it there, or leave the node out with --exclude'
+  mapfile -t lines < <(timeout 60 srun --nodes="$count" --ntasks="$count" --ntasks-per-node=1 --overlap --export=ALL --cpu-bind=none --mpi=none \
+    --kill-on-bad-exit=0 "${srun_args[@]}" bash -c "$(declare -p head image ${worker_image+worker_image} runtime mounts temp_base && \
+    declare -f missing_here temp_folder)"$'\nmissing_here' </dev/null 2>&1 | sort)
+  for line in "${lines[@]}"; do
+    case $line in
+      "missing here: "*) lacks+=("${line#*: }") && say missing "${line#*: }" ;;
+      "checked here: "*) ((++answers)) ;;
+      *) other=$line ;; # a site's greeting, or what srun has to say
+    esac
+  done
+  for line in "${lacks[@]}"; do [[ ${line#*: } != "${lacks[0]#*: }" ]] || ((++everywhere)); done
+  ((everywhere < count)) || hint='it is missing on every node: check the option'
+  ((!${#lacks[@]})) || end 79 container-failed "${lacks[0]}" "$hint" "${lacks[0]%%:*}"
+  ((answers == count)) || say warning "only $answers of $count nodes told whether they have what the container needs: $other"
+}
+missing_here() { # on a node: a line for everything that is not there
+  local node=${SLURMD_NODENAME:-$(hostname)} item target && [[ $node == "$head" ]] || image=${worker_image-$image}
+  mkdir -p "$(temp_folder)"
+  [[ ! $runtime ]] || command -v "$runtime" >/dev/null || echo "missing here: $node: $runtime is not in PATH"
+  [[ $image != [./]* || -r $image ]] || echo "missing here: $node: there is no image $image, or it cannot be read"
+  for item in "${mounts[@]}"; do
+    target=${item#*:} target=${target%%:*}
+    [[ -e ${item%%:*} ]] || echo "missing here: $node: there is no ${item%%:*} to mount"
+    [[ $runtime != ch-run || ! -d $image || -e $image$target ]] || echo "missing here: $node: the image has no $target to mount on"
+  done
+  echo "checked here: $node"
+}
+temp_folder() { local folder=${temp_base//%u/$USER} && echo "${folder//%j/$SLURM_JOB_ID}"; }
 mount_ours() { # Ray's directory, the job's and the log's have the same names inside
   local folder
   for folder in "$(temp_folder)" "$PWD" "${run%/*}"; do
-    [[ $folder != *[,:\;\$\`\"\'\\]* ]] || end 79 container-failed "no container can mount $folder" 'run the job in a directory without special characters'
-    [[ $folder == / || " ${mounts[*]} " == *" $folder:$folder"[\ :]* ]] || mounts+=("$folder:$folder")
-  done
-}
-temp_folder() { local folder=${temp_base//%u/$USER} && echo "${folder//%j/$SLURM_JOB_ID}"; }
-check_container() { # ends the job when a node lacks what the container needs, and names both
-  local lines line
-  mapfile -t lines < <(timeout "$start_timeout" srun --nodes="$count" --ntasks="$count" --ntasks-per-node=1 --overlap --export=ALL --cpu-bind=none --mpi=none \
-    bash -c "$(declare -p head image ${worker_image+worker_image} runtime mounts temp_base && declare -f missing_here temp_folder)"$'\nmissing_here' 2>/dev/null | sort)
-  for line in "${lines[@]}"; do say missing "$line"; done
-  ((!${#lines[@]})) || end 79 container-failed "${lines[0]}" 'mend it there, or leave the node out with --exclude' "${lines[0]%%:*}"
-}
-missing_here() { # on a node: a line for everything that is not there
-  local node=${SLURMD_NODENAME:-$(hostname)} item && [[ $node == "$head" ]] || image=${worker_image-$image}
-  mkdir -p "$(temp_folder)" # others are the user's business
-  [[ ! $runtime ]] || command -v "$runtime" >/dev/null || echo "$node: $runtime is not in PATH"
-  [[ $image != [./]* || -r $image ]] || echo "$node: there is no image $image, or it cannot be read"
-  for item in "${mounts[@]}"; do
-    [[ -e ${item%%:*} ]] || echo "$node: there is no ${item%%:*} to mount"
+    [[ $folder != *[,:\;\$\`\"\'\\[:space:]]* ]] || end 79 container-failed "no container can mount $folder" 'run the job in a directory without blanks and special characters'
+    [[ $folder == / || ! $folder || " ${mounts[*]} " == *":$folder"[\ :]* ]] || mounts+=("$folder:$folder") # yours wins
   done
 }
 mount_ours
-head_enter=(bash -c 'for name in ${!RAY_@} ${!SLURM_@} ${!SLAUNCH_@} ${!CUDA_@} ${!ROCR_@} ${!NVIDIA_@} ${!NCCL_@} TMPDIR HF_HOME; do export "SINGULARITYENV_$name=${!name}"; done; exec singularity exec --cleanenv "$@"' bash "${mounts[@]/#/--bind=}" --bind=/dev/shm --pwd="$workdir" --rocm --writable-tmpfs "$image")
-worker_enter=(bash -c 'for name in ${!RAY_@} ${!SLURM_@} ${!SLAUNCH_@} ${!CUDA_@} ${!ROCR_@} ${!NVIDIA_@} ${!NCCL_@} TMPDIR HF_HOME; do export "SINGULARITYENV_$name=${!name}"; done; exec singularity exec --cleanenv "$@"' bash "${mounts[@]/#/--bind=}" --bind=/dev/shm --pwd="$workdir" --rocm --writable-tmpfs "$worker_image")
+head_enter=(bash -c 'for name in ${!RAY_@} ${!SLURM_@} ${!SLAUNCH_@} ${!CUDA_@} ${!ROCR_@} ${!NVIDIA_@} ${!NCCL_@} TMPDIR HF_HOME; do [[ ! ${!name+x} ]] || export "SINGULARITYENV_$name=${!name}"; done; exec singularity exec --cleanenv "$@"' bash "${mounts[@]/#/--bind=}" --bind=/dev/shm --pwd="$workdir" --rocm --writable-tmpfs "$image")
+worker_enter=(bash -c 'for name in ${!RAY_@} ${!SLURM_@} ${!SLAUNCH_@} ${!CUDA_@} ${!ROCR_@} ${!NVIDIA_@} ${!NCCL_@} TMPDIR HF_HOME; do [[ ! ${!name+x} ]] || export "SINGULARITYENV_$name=${!name}"; done; exec singularity exec --cleanenv "$@"' bash "${mounts[@]/#/--bind=}" --bind=/dev/shm --pwd="$workdir" --rocm --writable-tmpfs "$worker_image")
 check_container # on every node, before anything starts there
 
 # ---- 4. The head, and what every node does ----

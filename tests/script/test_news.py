@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -10,15 +11,22 @@ import pytest
 from slurm_launch.script import TEMPLATES
 
 RUN = (TEMPLATES / "parts/run.sh").read_text(encoding="utf-8").partition("\nstart_cluster\n")[0]
-HARNESS = """
+PAUSE = re.search(r"^pause\(\).*$", (TEMPLATES / "parts/steps.sh").read_text(encoding="utf-8"), re.MULTILINE)
+assert PAUSE
+HARNESS = (
+    f"""
+{PAUSE[0]}
+"""
+    + """
 declare -A step_of=([n1]=0 [n2]=0) heard=() words=() why=()
 nodes=(n1 n2) count=2 step_pids=($$) joined='' never='' auth=token job_dir=$PWD/r.job head=n1
-mkdir r.job && mkfifo r.job/from-nodes && exec {events}<>r.job/from-nodes
+mkdir r.job && mkfifo r.job/from-nodes r.job/silence && exec {events}<>r.job/from-nodes {silence}<>r.job/silence
 say() { echo "$*"; }
 (%s) >&"$events" &
-for _ in {1..12}; do tick; done
+for _ in {1..30}; do tick; done
 echo "JOINED [$joined] LOST [${lost[*]}]"
 """
+)
 
 
 def after(tmp_path: Path, news: str) -> str:
@@ -36,8 +44,10 @@ def after(tmp_path: Path, news: str) -> str:
         "printf 'up n'; sleep 0.7; printf '1\\nu'; sleep 0.5; echo 'p n2'",
         # What is not ours, or empty, does no harm.
         "echo; echo ray; echo nonsense; echo up n1; echo up n2; echo up n1",
+        # Nor does a line that has lost its end: a node called n1up would have been counted.
+        "echo up n1up n2; echo up n1; echo up n2; echo up n",
     ],
-    ids=["plain", "torn", "noise"],
+    ids=["plain", "torn", "noise", "merged"],
 )
 def test_news_arrive_whole(tmp_path: Path, news: str) -> None:
     said = after(tmp_path, news)

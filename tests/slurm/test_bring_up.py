@@ -125,7 +125,9 @@ def test_min_nodes_begins_without_the_last_node(cluster: Cluster) -> None:
         "while alive() < 3: time.sleep(0.2)\n"
         "print('THREE')"
     )
-    cluster.run(["rm", "-f", "go"])
+    # Ray knows of the node before `ray start` says so to the script: the command must not be over by then.
+    wait_for_three += "; until grep -qs nodes=3/3 test-*.log; do sleep 0.1; done"
+    cluster.run(["bash", "-c", "rm -f go test-*.log"])
     job = run(
         cluster,
         num_nodes=3,

@@ -6,6 +6,7 @@ The image is a folder that tests/testbed/image.py makes of this machine's own fi
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -144,18 +145,26 @@ def test_what_a_node_lacks_is_told_before_any_node_starts(cluster: Cluster, imag
     cluster.node_path("n1", "/var/tmp/only-on-n1").rmdir()
     assert (job.code, job.end["outcome"], job.end["node"]) == (79, "container-failed", "n1")
     assert job.end["cause"] == f"n1: there is no image {images}/gone.sqsh, or it cannot be read"
-    lacking = sorted(line.split(" missing ")[1] for line in job.log.splitlines() if " missing " in line)
+    lacking = sorted(re.findall(r"\] \S+ missing (.*)", job.log))
     assert lacking == [
         f"n1: there is no image {images}/gone.sqsh, or it cannot be read",
         "n2: there is no /var/tmp/only-on-n1 to mount",
         f"n2: there is no image {images}/gone.sqsh, or it cannot be read",
     ]
+    assert job.end["hint"] == "it is missing on every node: check the option"
     assert "starting" not in job.phases
 
 
 def test_a_runtime_that_is_not_there(cluster: Cluster) -> None:
     job = run(cluster, num_nodes=2, container_runtime="apptainer", container_image="ubuntu:24.04")
     assert (job.code, job.end["cause"]) == (79, "n1: apptainer is not in PATH"), job.log
+
+
+def test_an_image_without_a_place_for_a_mount(cluster: Cluster, images: Path) -> None:
+    """Charliecloud makes none, and its own words would come from within the bring-up."""
+    image = f"{images}/ray.sqsh"
+    job = run(cluster, container_runtime="charliecloud", container_image=image, container_mounts="/var:/not/there")
+    assert (job.code, job.end["cause"]) == (79, "n1: the image has no /not/there to mount on"), job.log
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
@@ -178,16 +187,22 @@ def test_scancel_and_signals_reach_the_command(cluster: Cluster, images: Path, r
 
 
 def test_leftover_variables_stay_outside(cluster: Cluster, images: Path) -> None:
-    """PYXIS_CONTAINER_IMAGE would put the checks into a container, LD_LIBRARY_PATH would break the image's programs."""
+    """PYXIS_CONTAINER_IMAGE would put the checks into a container, LD_LIBRARY_PATH would break the image's programs.
+
+    And a site that greets every task is not taken for a node that lacks something."""
+    cluster.run(["tee", "greet"], stdin="#!/bin/sh\necho print Welcome to the site\n", check=True)
+    cluster.run(["chmod", "755", "greet"], check=True)
     job = run(
         cluster,
+        srun_arg=[f"--task-prolog={HOME}/greet"],
         container_image=f"{images}/ray.sqsh",
         container_setup=[standing_ray(cluster, f"{VENV}/bin/python")],
         load_env=["export PYXIS_CONTAINER_IMAGE=/nope LD_LIBRARY_PATH=/host PYTHONPATH=/host SEEN=1"],
         command="echo [$LD_LIBRARY_PATH$PYTHONPATH] $SEEN",
     )
     assert job.code == 0, job.log
-    assert job.output == ["[] 1"]
+    assert job.output[-1] == "[] 1"
+    assert "warning" not in job.phases
 
 
 def test_what_fails_inside_is_told(cluster: Cluster, images: Path) -> None:

@@ -26,14 +26,19 @@ BAD = [
     ((*IMAGE, "--container-mounts", "/data:"), "--container-mounts is not a mount: '/data:'", "SRC:DST"),
     ((*IMAGE, "--container-mounts", "/a:/b:rx"), "--container-mounts is not a mount: '/a:/b:rx'", "SRC:DST:ro"),
     ((*IMAGE, "--container-mounts", "/a,,/b"), "--container-mounts has an empty item", "SRC:DST"),
-    ((*IMAGE, "--container-mounts", "/$HOME:/b"), "--container-mounts has a path with '$'", "SRC:DST"),
+    ((*IMAGE, "--container-mounts", "/$HOME:/b"), "--container-mounts has a path with '$'", "%u stands for"),
     ((*IMAGE, "--container-mounts", "/data:/tmp"), "puts /data where --temp-dir is: /tmp", "--temp-dir /data"),
     ((*IMAGE, "--container-workdir", "work"), "is not an absolute path: 'work'", "inside the container"),
-    (("--container-mounts", "/data"), "--container-mounts without a container has no effect", "add --container-image"),
-    (("--container-workdir", "/work"), "--container-workdir without a container has", "add --container-image"),
-    (("--container-setup", "true"), "--container-setup without a container has no effect", "add --container-image"),
-    (("--container-home",), "--container-home without a container has no effect", "add --container-image"),
-    ((*IMAGE, "--container-runtime", "none", "--container-home"), "--container-home without", "leave it out"),
+    (("--container-mounts", "/data"), "--container-mounts without an image has no effect", "add --container-image"),
+    (("--container-workdir", "/work"), "--container-workdir without an image has", "add --container-image"),
+    (("--container-setup", "true"), "--container-setup without an image has no effect", "add --container-image"),
+    (("--container-home",), "--container-home without an image has no effect", "add --container-image"),
+    (("--container-runtime", "podman"), "--container-runtime without an image has no effect", "add --container-image"),
+    (("--head-image", "/a.sif", *IMAGE), "--head-image is no image for pyxis: '/a.sif'", "a squashfs file (.sqsh)"),
+    (("--container-image", "~/a.sif"), "--container-image is no path that the job can use", "%u stands for"),
+    ((*IMAGE, "--container-mounts", "$HOME:/b"), "is not an absolute path: '$HOME'", "%u stands for"),
+    ((*IMAGE, "--container-runtime", "charliecloud", "--container-writable"), "cannot be had with", "leave it out"),
+    ((*IMAGE, "--container-runtime", "shifter", "--container-home"), "cannot be had with shifter", "leave it out"),
     (("--worker-image", "x"), "--worker-image alone leaves the head without an image", "add --head-image"),
     (("--container-image", "/a.sif"), "--container-image is no image for pyxis: '/a.sif'", "a squashfs file (.sqsh)"),
     (("--container-image", "/a", "--container-runtime", "shifter"), "no image for shifter", "names of images only"),
@@ -55,6 +60,8 @@ def test_bad_options_are_refused(argv: tuple[str, ...], message: str, hint: str,
 def test_mounts_in_every_spelling() -> None:
     spec = spec_with(container_mounts=["/data:/data:ro,/home", "/a:/b:rw", "/c"])
     assert spec.container_mounts == ("/data:/data:ro", "/home:/home", "/a:/b", "/c:/c")
+    # of two for the same place the later one counts, as a flag does over a profile
+    assert spec_with(container_mounts=["/x:/b/", "/a:/b:ro"]).container_mounts == ("/a:/b:ro",)
 
 
 NAMES = {
@@ -75,7 +82,7 @@ NAMES = {
     },
     "podman": {"docker://ubuntu": "ubuntu", "nvcr.io#nvidia/cuda": "nvcr.io/nvidia/cuda"},
     "shifter": {"ubuntu": "docker:ubuntu", "docker:ubuntu": "docker:ubuntu", "docker://a.b/c": "docker:a.b/c"},
-    "charliecloud": {"/images/a": "/images/a"},
+    "charliecloud": {"/images/a": "/images/a", "docker://nvcr.io#nvidia/cuda": "nvcr.io/nvidia/cuda"},
 }
 
 
@@ -95,7 +102,7 @@ def test_gpus_by_their_type() -> None:
 
 
 def test_a_runtime_none_switches_the_container_off() -> None:
-    spec = LaunchSpec(exp_name="a", command="true", container_image="x", container_runtime="none")
+    spec = spec_with(container_runtime="none", container_mounts="/a", container_home=True)
     assert spec.image is spec.workers_image is None
 
 

@@ -141,7 +141,13 @@ CASES: dict[str, dict[str, Any]] = {
         "container_cleanenv": True,
     },
     "shifter": {**THREE, "container_runtime": "shifter", "container_image": "ray:1", "container_mounts": ["/a:/b:ro"]},
-    "charliecloud": {**THREE, "container_runtime": "charliecloud", "container_image": "/images/ray"},
+    "charliecloud": {
+        **THREE,
+        "container_runtime": "charliecloud",
+        "container_image": "/images/ray",
+        "worker_image": "/images/%u",
+        "env": {"A": "1"},
+    },
 }
 
 
