@@ -185,6 +185,7 @@ def _notes(spec: LaunchSpec, fault: Fault | None) -> Iterator[str]:
         yield "of a job array the first task is rehearsed"
     if spec.image and spec.container_runtime == "pyxis":
         yield "no container: Pyxis belongs to a cluster, so Ray and the command run in this machine's environment"
+        yield "the script still looks for the image and the mounts; --container-runtime none leaves that out"
     if fault is not None:
         yield f"fault: {fault.describe(_node_name(spec, fault.node))}"
 

@@ -255,7 +255,7 @@ asked_to_end() { # by Slurm, which knows the reason, or by somebody else
   esac
 }
 give_up() { # CODE OUTCOME CAUSE NODE: ends the job, with the likely remedy
-  local hint="Ray's logs are in $run.ray/"
+  local hint="Ray's logs are in $run.ray/${image:+; to fetch and unpack an image takes time: --start-timeout}"
   pause 1 && [[ ! ${ended_by-} ]] || asked_to_end # when Slurm ends the job, the steps may feel it before we do
   case "${why[$4]-} ${words[$4]-} $(cat "$job_dir/srun-${step_of[$4]}.err")" in
     *'ray: No such file'* | *ray*'not found'*) hint="install Ray on $4, or load an environment that all nodes can see${image:+ (in the image: --container-setup)}" ;;
