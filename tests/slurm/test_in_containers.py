@@ -186,6 +186,21 @@ def test_scancel_and_signals_reach_the_command(cluster: Cluster, images: Path, r
     assert job.end["outcome"] == "ended-from-outside"
 
 
+def test_tasks_of_an_array_meet_on_a_node(cluster: Cluster, images: Path) -> None:
+    """Each has a container of its own, by its name, and ends with its own code."""
+    standing = standing_ray(cluster, f"{VENV}/bin/python")
+    image = f"{images}/ray.sqsh"
+    command = "t=$SLURM_ARRAY_TASK_ID; until [[ $(ls here-* | wc -l) == 2 ]]; do >here-$t; sleep 0.1; done; exit $t"
+    cluster.run(["bash", "-c", "rm -f here-*"])
+    job = submit(cluster, array="3-4", node="n1", container_image=image, container_setup=[standing], command=command)
+    job.wait()
+    tasks = cluster.jobs(job.id)
+    assert sorted(task["ExitCode"] for task in tasks) == ["3:0", "4:0"], tasks
+    steps = [step for task in tasks for step in cluster.container_steps(task["JobId"])]
+    names = {str(step.options["container-name"]) for step in steps if step.how == "start"}
+    assert names == {f"slaunch_{task['JobId']}_{task['ArrayTaskId']}_0" for task in tasks}
+
+
 def test_leftover_variables_stay_outside(cluster: Cluster, images: Path) -> None:
     """PYXIS_CONTAINER_IMAGE would put the checks into a container, LD_LIBRARY_PATH would break the image's programs.
 
