@@ -139,7 +139,6 @@ def _container(spec: LaunchSpec) -> Container | None:
     differ = worker_image != image
     setup: list[Word] = ["bash", "-c", Code('"$container_setup"'), "bash"] if spec.container_setup else []
     astray = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "PYTHONHOME", "TMPDIR")
-    own = ("RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_TMPDIR", "SLAUNCH_NODE_DIR")
     return Container(
         runtime=Raw(runtime.name),
         image=image,
@@ -152,7 +151,7 @@ def _container(spec: LaunchSpec) -> Container | None:
         enter=_array([*runtime.enter(spec, HEADS), *setup]),
         worker_enter=_array([*runtime.enter(spec, WORKERS), *setup]) if differ else Raw('"${head_enter[@]}"'),
         enter_for_command=_array(runtime.enter_for_command()),
-        env=",".join([*own, *spec.env]),
+        env=",".join(["RAY_AUTH_MODE", *spec.env]),
         unset=Raw(" ".join(name for name in astray if name not in spec.env)),
         setup_mark=Raw(_end_mark("\n".join(spec.container_setup), "END_OF_SETUP")),
         visible_gpus=gpu_kind(spec) == "nvidia",

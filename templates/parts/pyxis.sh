@@ -12,7 +12,7 @@ in_head_container() { # PROGRAM...: as a step that joins the head's container. s
   trap 'pass_on TERM' TERM && trap 'pass_on USR1' USR1 && trap 'pass_on USR2' USR2
   set +m
   setsid srun --nodes=1 --ntasks=1 --nodelist="$head" ${cpus:+--cpus-per-task="$cpus"} --overlap --export=ALL --cpu-bind=none --mpi=none \
-    "${srun_args[@]}" --container-name="$container:exec" --container-workdir="$workdir" --container-env="$container_env" bash -c "$inside" bash "$@" 2>"$job_dir/command.err" &
+    "${srun_args[@]}" --container-name="$container:exec" --container-workdir="$workdir" --container-env="$container_env,RAY_ADDRESS,RAY_AUTH_TOKEN_PATH,RAY_TMPDIR,SLAUNCH_NODE_DIR" bash -c "$inside" bash "$@" 2>"$job_dir/command.err" &
   pid=$!
   until [[ -s $job_dir/group ]] || ! kill -0 "$pid" 2>/dev/null; do pause 0.05; done
   [[ ! $early ]] || pass_on "$early" # a signal that came while the step was on its way

@@ -126,7 +126,7 @@ in_head_container() { # PROGRAM...: as a step that joins the head's container. s
   trap 'pass_on TERM' TERM && trap 'pass_on USR1' USR1 && trap 'pass_on USR2' USR2
   set +m
   setsid srun --nodes=1 --ntasks=1 --nodelist="$head" ${cpus:+--cpus-per-task="$cpus"} --overlap --export=ALL --cpu-bind=none --mpi=none \
-    "${srun_args[@]}" --container-name="$container:exec" --container-workdir="$workdir" --container-env="$container_env" bash -c "$inside" bash "$@" 2>"$job_dir/command.err" &
+    "${srun_args[@]}" --container-name="$container:exec" --container-workdir="$workdir" --container-env="$container_env,RAY_ADDRESS,RAY_AUTH_TOKEN_PATH,RAY_TMPDIR,SLAUNCH_NODE_DIR" bash -c "$inside" bash "$@" 2>"$job_dir/command.err" &
   pid=$!
   until [[ -s $job_dir/group ]] || ! kill -0 "$pid" 2>/dev/null; do pause 0.05; done
   [[ ! $early ]] || pass_on "$early" # a signal that came while the step was on its way
@@ -147,7 +147,7 @@ at_end=(end_keeper)
 route_source() {
   "${worker_enter[@]}" python3 -c 'import socket, sys; s = socket.socket(socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET, socket.SOCK_DGRAM); s.connect((sys.argv[1], 1)); print(s.getsockname()[0])' "$1" 2>/dev/null
 }
-container_env=RAY_ADDRESS,RAY_AUTH_MODE,RAY_AUTH_TOKEN_PATH,RAY_TMPDIR,SLAUNCH_NODE_DIR,HF_HOME # in these the image does not have the last word
+container_env=RAY_AUTH_MODE,HF_HOME # in these the image does not have the last word
 head_step=(--container-image="$image" --container-name="$container" --container-mounts="$(IFS=, && echo "${mounts[*]}")" --container-workdir="$workdir" --no-container-mount-home --no-container-entrypoint --container-env="$container_env")
 worker_step=("${head_step[@]}")
 enter_for_command=(in_head_container)
