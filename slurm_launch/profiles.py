@@ -63,6 +63,7 @@ LIMITS: dict[str, dict[str, Any]] = {
     "max_nodes": {"type": "integer", "minimum": 1, "description": "The most nodes of a job."},
     "max_gpus": {"type": "integer", "minimum": 0, "description": "The most GPUs on each node."},
 }
+FACTS_OF_FILES = ("extends", "hosts")  # about the profile itself: which others are read, and where it is chosen
 # In a partition they would choose what has been chosen already.
 NOT_BY_PARTITION = ("partition", "profile", "config")
 

@@ -418,7 +418,7 @@ class TestEmbedding:
         again = found({}, self.round_trip(first))
         assert again.spec() == first.spec()
         assert (again.own, again.site) == (first.own, first.site)
-        assert again.sources["account"] == ("embedded spec (site)",)
+        assert again.sources["account"] == ("the script (its site)",)
 
     def test_another_profile_replaces_the_site(self) -> None:
         profile("old", "account: old\nmodules: [old]\nmem: 1G\nload-env: [old]")

@@ -303,7 +303,7 @@ partitions:
         again = found(round_trip(first), partition="gpu", num_gpus=1)
         spec = again.spec()
         assert (spec.account, spec.time, spec.gpu_type, spec.cpus_per_task) == (None, "20", "a100", None)
-        assert again.sources["time"] == ("embedded spec (site, partition gpu)",)
+        assert again.sources["time"] == ("here (its site, partition gpu)",)
         assert found(round_trip(again)).spec() == spec
 
 
@@ -519,7 +519,7 @@ class TestBadFacts:
     def test_a_damaged_script(self) -> None:
         (problem,) = problems(found(Embedded({"exp-name": "x", "command": "y"}, {"partitions": ["gpu"]})))
         assert "partitions takes a mapping" in problem
-        assert "embedded spec (site)" in problem
+        assert "the script (its site)" in problem
         (problem,) = problems(found(Embedded({"exp-name": "x", "command": "y", "partitions": {}})))
         assert "unknown key 'partitions'" in problem
 
