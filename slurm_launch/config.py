@@ -251,9 +251,7 @@ class _Reader:
 
     def _warn_of_templates(self) -> None:
         for name in self.templates:
-            text = (
-                f"the template {show(name)}, which the script's header names, is not used: it can run code here"
-            )
+            text = f"the template {show(name)}, which the script's header names, is not used: it can run code here"
             self.findings.warnings.append(f"{text}; give --template if you trust it")
 
 
