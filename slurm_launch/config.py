@@ -17,7 +17,7 @@ from slurm_launch import config_files, layers
 from slurm_launch.config_files import PROJECT_FILE
 from slurm_launch.errors import InvalidSpec, UsageError
 from slurm_launch.layers import Given, Item, Layer, field_of_key, is_list
-from slurm_launch.site_layers import CLUSTER_SPEC, Findings, Looked, SiteReader, forbidden_keys, is_none
+from slurm_launch.site_layers import CLUSTER_SPEC, Findings, Looked, SiteReader, elsewhere, forbidden_keys, is_none
 from slurm_launch.spec import NEEDS, LaunchSpec, flag_name
 from slurm_launch.values import show
 
@@ -48,7 +48,12 @@ class Resolution:
     notes: tuple[str, ...] = ()
     problems: tuple[UsageError, ...] = ()
     files: tuple[Looked, ...] = ()  # the strongest first
-    elsewhere: str = ""  # why this machine is none of the profile's cluster, if it is none
+    hosts: tuple[str, list[str]] | None = None  # the profile in use, and the machines that it is for
+
+    @property
+    def elsewhere(self) -> str:
+        """Why this machine is none of the profile's cluster, if it is none. It may take a question to the network."""
+        return elsewhere(*self.hosts) if self.hosts else ""
 
     @property
     def site_facts(self) -> Site:
@@ -130,7 +135,7 @@ class _Reader:
             notes=tuple(self.findings.notes),
             problems=tuple(self.findings.problems),
             files=tuple(self.findings.files),
-            elsewhere=self.findings.elsewhere,
+            hosts=self.findings.hosts,
         )
 
     def _job(self, site: Layer, own: Layer, facts: Site | None, inherited: list[str]) -> tuple[Layer, Layer]:

@@ -50,7 +50,7 @@ class Findings:
         self.warnings: list[str] = []
         self.notes: list[str] = []
         self.files: list[Looked] = []
-        self.elsewhere = ""  # why this machine does not belong to the cluster of the profile, if it does not
+        self.hosts: tuple[str, list[str]] | None = None  # the profile in use, and the machines that it is for
 
 
 def is_none(chosen: Given) -> bool:
@@ -93,6 +93,13 @@ def _this_host(patterns: list[str]) -> str | None:
     low = [pattern.lower() for pattern in patterns]
     names = host_names(full=any("." in pattern for pattern in low)) if low else []
     return next((name for name in names for pattern in low if fnmatchcase(name.lower(), pattern)), None)
+
+
+def elsewhere(profile: str, patterns: list[str]) -> str:
+    """Why this machine is none of a profile's cluster; nothing if it is, or if nobody can tell."""
+    if not patterns or _this_host(patterns) is not None:
+        return ""
+    return f"profile {profile} is for {', '.join(patterns)}, this is {host_names(full=False)[0]}"
 
 
 class SiteReader:
@@ -166,9 +173,8 @@ class SiteReader:
         extends, hosts = facts.pop("extends", None), facts.pop("hosts", None)
         try:
             patterns = texts(hosts)
-            if named and patterns and _this_host(patterns) is None:  # `hosts` is not inherited
-                here = host_names(full=False)[0]
-                self.findings.elsewhere = f"profile {name} is for {', '.join(patterns)}, this is {here}"
+            if named:  # `hosts` is not inherited
+                self.findings.hosts = name, patterns
         except BadValue as error:
             self._wrong(f"hosts {error}", content.at("hosts"), error.hint)
         at = content.at("extends")

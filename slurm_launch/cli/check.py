@@ -46,6 +46,7 @@ def check(
     when = datetime.now()
     name = artifacts.run_name(spec.exp_name, when)
     text = launch.render(spec, name=name, when=when, embedded=origin(found))
+    elsewhere = found.elsewhere
     env, _ = slurm.scrub(os.environ, spec.sbatch)
     with tempfile.TemporaryDirectory(prefix="slurm-launch-") as folder:
         texts = {f"{name}.sh": text, "command": spec.command + "\n"}
@@ -54,8 +55,8 @@ def check(
         for file, content in texts.items():
             Path(folder, file).write_text(content, encoding="utf-8", errors="surrogateescape")
         script, *parts = (str(Path(folder, file)) for file in texts)
-        outcomes = ask_profile(spec, found.site_facts) + try_script(script, parts, env, elsewhere=found.elsewhere)
-    if not found.elsewhere:
+        outcomes = ask_profile(spec, found.site_facts) + try_script(script, parts, env, elsewhere=elsewhere)
+    if not elsewhere:
         outcomes += [Outcome("image", "note", text) for text in absent_images(spec)]
     if as_json:
         print_json(

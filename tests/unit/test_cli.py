@@ -520,7 +520,7 @@ class TestConfig:
             for file in ("slurm-launch.yaml", "profiles/p.yaml"):
                 (folder / "slurm-launch" / file).touch()
         answer = launcher("config", "path", "--profile", "p", "--json")
-        states = {role: [] for role in ("project", "profile p", "machine")}
+        states: dict[str, list[str]] = {role: [] for role in ("project", "profile p", "machine")}
         for file in json.loads(answer.out)["files"]:
             states[file["role"]].append(file["state"])
         assert states["profile p"] == ["absent", "read", "not read", "absent"]

@@ -184,6 +184,14 @@ class TestAnotherCluster:
             assert expected in answer.out
 
 
+def test_only_check_asks_for_the_full_name(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be a question to a network that does not answer."""
+    monkeypatch.setattr(os, "uname", lambda: type("Name", (), {"nodename": "here1"}))
+    monkeypatch.setattr(site_layers, "_full_name", lambda name: pytest.fail("asked"))
+    profile("p", "hosts: login*.example.org")
+    assert launcher("render", *GOOD, "--profile", "p").code == 0
+
+
 class TestImages:
     def test_a_workers_image_beside_the_sites(self) -> None:
         profile("p", "cpu-image: docker://site")
