@@ -64,9 +64,7 @@ def read(path: Path) -> ClusterSpec:
     for key in KEYS:
         if given.get(key) in (None, "", {}):
             continue
-        try:
-            _take(spec, key, given[key])
-        except BadValue as error:
+        for error in _take(spec, key, given[key]):
             at = f"cluster spec ({path}: {key})"
             problems.append(UsageError(f"{key} {error}", at=at, hint=error.hint or None))
     problems += read_site(spec.facts, spec.at)[1]
@@ -102,6 +100,8 @@ def _object(path: Path) -> tuple[dict[str, Any], list[str]]:
     except json.JSONDecodeError as error:
         where = f"{path}:{error.lineno}:{error.colno}"
         raise UsageError(f"the cluster spec is not JSON: {error.msg}", at=where, hint=hint) from None
+    except ValueError as error:  # a number of thousands of digits
+        raise UsageError(f"the cluster spec is not JSON: {error}", at=str(path), hint=hint) from None
     except RecursionError:
         raise UsageError("the cluster spec is nested too deeply", at=str(path), hint=hint) from None
     except UsageError as problem:
@@ -112,20 +112,40 @@ def _object(path: Path) -> tuple[dict[str, Any], list[str]]:
     return found, [f"{path}: {show(name)} is given twice; the last one counts" for name in twice]
 
 
-def _take(spec: ClusterSpec, key: str, value: Any) -> None:
-    """Put one key's value where it belongs, checked."""
-    if key in MAPPINGS:
-        if not isinstance(value, dict) or not all(isinstance(kind, str) for kind in value.values()):
-            raise BadValue(f"takes an object with texts, not {show(value)}", 'write {"com-.*": "a100"}')
-        spec.facts[FACTS[key]] = found = {_whole(regex(pattern)): kind for pattern, kind in value.items()}
-        spec.fates[key] = f"{_yaml_key(FACTS[key])}: {', '.join(f'{one} = {kind}' for one, kind in found.items())}"
-        return
+def _take(spec: ClusterSpec, key: str, value: Any) -> list[BadValue]:
+    """Put one key's value where it belongs, checked; all that is wrong with it."""
+    try:
+        if key in MAPPINGS:
+            return _take_mapping(spec, key, value)
+        _take_text(spec, key, value)
+    except BadValue as error:
+        return [error]
+    return []
+
+
+def _take_mapping(spec: ClusterSpec, key: str, value: Any) -> list[BadValue]:
+    if not isinstance(value, dict) or not all(isinstance(kind, str) for kind in value.values()):
+        raise BadValue(f"takes an object with texts, not {show(value)}", 'write {"com-.*": "a100"}')
+    found, wrong = {}, []
+    for pattern, kind in value.items():
+        try:
+            found[_whole(regex(pattern))] = kind
+        except BadValue as error:
+            wrong.append(error)
+    spec.facts[FACTS[key]] = found
+    spec.fates[key] = f"{_yaml_key(FACTS[key])}: {', '.join(f'{one} = {kind}' for one, kind in found.items())}"
+    return wrong
+
+
+def _take_text(spec: ClusterSpec, key: str, value: Any) -> None:
     if not isinstance(value, str):
         raise BadValue(f"takes a text, not {show(value)}", "put it in quotes")
     values.filled(value)
     if key == "cluster_type":
         if value not in TYPES:
-            raise BadValue(f"has no choice {show(value)}", f"choose from {', '.join(TYPES)}")
+            close = get_close_matches(value.lower(), TYPES, n=1)
+            mean = f"did you mean {close[0]!r}? " if close else ""
+            raise BadValue(f"has no choice {show(value)}", f"{mean}choose from {', '.join(TYPES)}")
         spec.fates[key] = f"checked: {value}"
     elif key == "cluster_name":
         spec.fates[key] = "the profile's name"
@@ -167,10 +187,12 @@ def _contradictions(spec: ClusterSpec) -> None:
     mounts = [mount.split(":")[:2] for mount in spec.options.get("container_mounts", ())]
     if root and mounts and not any(to == source and _covers(source, root) for source, to in mounts):
         spec.warnings.append(f"{spec.path}: default_mount does not cover fileroot: {root} is not in the containers")
-    names = [f"{prefix}{number:0{width}}" for width in (2, 1, 3, 4) for number in range(1000)]
     for key in MAPPINGS:
         for pattern in spec.facts.get(FACTS[key], ()):
-            if not any(re.fullmatch(pattern, name) for name in names):
+            # To try names would take for ever with some expressions, (a|aa)+$ for one: their beginnings are compared.
+            plain = re.match(r"\^?((?:[A-Za-z0-9_-](?![*+?{]))*)", pattern)
+            begin = plain[1] if plain else ""
+            if not begin.startswith(prefix[: len(begin)]):
                 why = f"no host of this cluster can match {pattern}, their names begin with {prefix}"
                 spec.warnings.append(f"{spec.path}: {key}: {why} (node_name_prefix)")
 

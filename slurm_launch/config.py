@@ -17,7 +17,7 @@ from slurm_launch import config_files, layers
 from slurm_launch.config_files import PROJECT_FILE
 from slurm_launch.errors import InvalidSpec, UsageError
 from slurm_launch.layers import Given, Item, Layer, field_of_key, is_list
-from slurm_launch.site_layers import CLUSTER_SPEC, Findings, Looked, SiteReader, forbidden_keys, is_none
+from slurm_launch.site_layers import CLUSTER_SPEC, Findings, Looked, SiteReader, elsewhere, forbidden_keys, is_none
 from slurm_launch.spec import NEEDS, LaunchSpec, flag_name
 from slurm_launch.values import show
 
@@ -48,6 +48,12 @@ class Resolution:
     notes: tuple[str, ...] = ()
     problems: tuple[UsageError, ...] = ()
     files: tuple[Looked, ...] = ()  # the strongest first
+    hosts: tuple[str, list[str]] | None = None  # the profile in use, and the machines that it is for
+
+    @property
+    def elsewhere(self) -> str:
+        """Why this machine is none of the profile's cluster, if it is none. It may take a question to the network."""
+        return elsewhere(*self.hosts) if self.hosts else ""
 
     @property
     def site_facts(self) -> Site:
@@ -98,6 +104,7 @@ class _Reader:
     def __init__(self, env: Mapping[str, str], cwd: Path, embedded: Embedded | None) -> None:
         self.env, self.cwd, self.embedded = env, cwd, embedded
         self.findings = Findings()
+        self.templates: list[str] = []  # that the script names: they run code here, and it may be somebody else's
 
     def resolve(self, flags: Mapping[str, Any]) -> Resolution:
         from_flags = self._plain_layer(flags, lambda name: f"flag {flag_name(name)}")
@@ -106,8 +113,12 @@ class _Reader:
         site_layers, facts = self._site(_first("profile", (from_flags, from_env, project)))
         site = self._merge(site_layers)
         # The strongest last.
-        own = self._merge([self._embedded_layer("own"), project, from_env, from_flags])
-        merged, unused = self._job(site, own, facts)
+        inherited = self._embedded_layer("own")
+        own = self._merge([inherited, project, from_env, from_flags])
+        here = {**project, **from_env, **from_flags}
+        if "template" not in here:
+            self._warn_of_templates()
+        merged, unused = self._job(site, own, facts, [name for name in inherited if name not in here])
         return Resolution(
             values={name: value for name in merged if (value := layers.value_of(name, merged[name])) is not None},
             sources={name: _sources(name, merged, unused) for name in LaunchSpec.model_fields},
@@ -124,16 +135,17 @@ class _Reader:
             notes=tuple(self.findings.notes),
             problems=tuple(self.findings.problems),
             files=tuple(self.findings.files),
+            hosts=self.findings.hosts,
         )
 
-    def _job(self, site: Layer, own: Layer, facts: Site | None) -> tuple[Layer, Layer]:
-        """The site's values and the user's as one, and those of the site that this job does not use."""
-        if not site and not facts:
+    def _job(self, site: Layer, own: Layer, facts: Site | None, inherited: list[str]) -> tuple[Layer, Layer]:
+        """The site's values and the user's as one, and those that this job does not use."""
+        if not site and not facts and not inherited:
             merged, unused = dict(own), {}
         else:
             from slurm_launch import site_rules
 
-            job = site_rules.apply(site, own, facts)
+            job = site_rules.apply(site, own, facts, inherited)
             merged, unused = job.merged, job.unused
             self.findings.warnings += job.warnings
             self.findings.notes += job.notes
@@ -209,14 +221,16 @@ class _Reader:
     def _embedded_layer(self, part: str) -> Layer:
         if self.embedded is None:
             return {}
-        at = f"embedded spec ({part})"
+        at = f"{self.embedded.script} ({_PARTS[part]})"
         from slurm_launch.profiles import FACTS
 
         values = {}
         for key, value in getattr(self.embedded, part).items():
             try:
                 field = field_of_key(str(key), at, FACTS if part == "site" else ())
-                if field not in FACTS:
+                if field == "template" and value is not None:
+                    self.templates.append(str(value))
+                elif field not in FACTS:
                     values[field] = value
             except UsageError as problem:
                 problem.hint = f"a newer slurm-launch may have made the script; {problem.hint}"
@@ -224,16 +238,29 @@ class _Reader:
         return self._plain_layer(values, lambda name: at)
 
     def _embedded_facts(self, embedded: Embedded) -> Site:
-        from slurm_launch.profiles import FACTS, read_site
+        from slurm_launch.profiles import FACTS, FACTS_OF_FILES, read_site
 
         def at(*way: str) -> str:
             place = f", partition {way[1]}" if way[0] == "partitions" and len(way) > 1 else ""
-            return f"embedded spec (site{place})"
+            return f"{embedded.script} ({_PARTS['site']}{place})"
 
         facts = {name: value for key, value in embedded.site.items() if (name := str(key).replace("-", "_")) in FACTS}
+        for name in FACTS_OF_FILES:
+            facts.pop(name, None)  # they would choose files, and none is read
         site, problems = read_site(facts, at)
+        for partition in (site.partitions or {}).values():
+            if (template := partition.defaults.pop("template", None)) is not None:
+                self.templates.append(str(template.value))
         self.findings.problems += problems
         return site
+
+    def _warn_of_templates(self) -> None:
+        for name in self.templates:
+            text = f"the template {show(name)}, which the script's header names, is not used: it can run code here"
+            self.findings.warnings.append(f"{text}; give --template if you trust it")
+
+
+_PARTS = {"own": "its spec", "site": "its site"}  # of a script's header, as people read it
 
 
 def _first(name: str, layers: Iterable[Layer]) -> Given | None:

@@ -119,14 +119,17 @@ def read_file(path: Path, describe: Describe, forbidden: Mapping[str, str], cwd:
     except UsageError as problem:
         problems.append(problem)
         return content
-    from slurm_launch.profiles import FACTS
+    from slurm_launch.profiles import FACTS, LIMITS
 
     known = [field for field in FACTS if field not in forbidden]
     for key, value in _pairs(node, path, problems):
         line = key.start_mark.line + 1
         key_at = describe(line)
         try:
-            if (field := key.value.replace("-", "_")) not in forbidden:
+            if (field := key.value.replace("-", "_")) in LIMITS:
+                hint = f"it belongs below partitions: NAME:{'' if known else ' in a profile'}"
+                raise UsageError(f"{key.value} is the limit of a partition", at=key_at, hint=hint)
+            if field not in forbidden:
                 field = field_of_key(key.value, key_at, known)
             if field in forbidden:
                 raise UsageError(f"{key.value} cannot stand in this file", at=key_at, hint=forbidden[field])

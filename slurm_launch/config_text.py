@@ -26,6 +26,10 @@ _PROFILE_HEAD = """\
 def starter_file(profile: str | None = None) -> str:
     """A configuration file with every option in it, explained and commented out."""
     lines = [_PROJECT_HEAD if profile is None else _PROFILE_HEAD.format(name=profile)]
+    if profile is not None:
+        lines.append(f"# {f'--- {SITE} ':-<100}\n")
+        for key, fact in FACTS.items():
+            lines += [f"# {fact.help}", *(f"#{text}" for text in _block(key.replace("_", "-"), fact.example)), ""]
     for group in GROUPS:
         if profile is not None and group == EXPERIMENT:
             continue
@@ -34,11 +38,18 @@ def starter_file(profile: str | None = None) -> str:
             if option.group != group or not option.layered or (profile is not None and name == "profile"):
                 continue
             lines += [f"# {option.help}{_default(name, option.help)}", f"#{name.replace('_', '-')}: {_example(name)}\n"]
-    if profile is not None:
-        lines.append(f"# {f'--- {SITE} ':-<100}\n")
-        for key, fact in FACTS.items():
-            lines += [f"# {fact.help}", f"#{key.replace('_', '-')}: {json.dumps(fact.example)}\n"]
     return "\n".join(lines)
+
+
+def _block(key: str, value: Any) -> list[str]:
+    """A value below its key, each on a line of its own."""
+    if isinstance(value, dict) and value:
+        inner = [text for name, below in value.items() for text in _block(name, below)]
+    elif isinstance(value, list):
+        inner = [f"- {_plain(item)}" for item in value]
+    else:
+        return [f"{key}:" if value == {} else f"{key}: {_plain(value)}"]
+    return [f"{key}:", *(f"  {text}" for text in inner)]
 
 
 def _default(name: str, help: str) -> str:
@@ -57,6 +68,11 @@ def _example(name: str) -> str:
         return f"{{{key}: {json.dumps(text)}}}"
     if is_list(name):
         return json.dumps([value])
+    return _plain(value)
+
+
+def _plain(value: Any) -> str:
+    """A single value, in quotes where others would wonder what it means."""
     if isinstance(value, str) and value.replace("-", "").replace("_", "").isalnum() and not value[0].isdigit():
         return value
     return json.dumps(value)

@@ -6,6 +6,7 @@ An option says how a job is to be; a fact says how the cluster is. site_rules.py
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -14,7 +15,7 @@ from typing import Any, get_args
 
 from slurm_launch import values
 from slurm_launch.errors import UsageError
-from slurm_launch.layers import Given, Item, Layer, field_of_key, merge, plain, plain_layer
+from slurm_launch.layers import Given, Item, Layer, field_of_key, merge, plain, plain_layer, sources_of
 from slurm_launch.spec import LaunchSpec
 from slurm_launch.values import BadValue, show
 
@@ -63,6 +64,7 @@ LIMITS: dict[str, dict[str, Any]] = {
     "max_nodes": {"type": "integer", "minimum": 1, "description": "The most nodes of a job."},
     "max_gpus": {"type": "integer", "minimum": 0, "description": "The most GPUs on each node."},
 }
+FACTS_OF_FILES = ("extends", "hosts")  # about the profile itself: which others are read, and where it is chosen
 # In a partition they would choose what has been chosen already.
 NOT_BY_PARTITION = ("partition", "profile", "config")
 
@@ -73,6 +75,7 @@ class Partition:
 
     defaults: Layer
     limits: dict[str, Given]
+    at: str = ""  # where it is named
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,24 @@ class Site:
             found[field.name.replace("_", "-")] = about
         return found
 
+    def rows(self) -> dict[str, tuple[Any, tuple[str, ...]]]:
+        """Every single fact by the way to it, such as partitions.gpu.max-nodes, with its value and its sources."""
+        found: dict[str, tuple[Any, tuple[str, ...]]] = {}
+        for key, value in self.plain().items():
+            about = getattr(self, key.replace("-", "_"))
+            if key == "partitions" and about:
+                for name, part in about.items():
+                    given = {**part.defaults, **part.limits}
+                    for one, text in value[name].items():
+                        found[f"{key}.{name}.{one}"] = (text, sources_of(given[one.replace("-", "_")]))
+                    if not value[name]:
+                        found[f"{key}.{name}"] = (None, (part.at,))
+            elif isinstance(about, dict) and about:
+                found |= {f"{key}.{pattern}": (given.value, (given.at,)) for pattern, given in about.items()}
+            else:
+                found[key] = (value, self.sources(key))
+        return found
+
     def sources(self, key: str) -> tuple[str, ...]:
         """Where a fact comes from; a mapping's items may come from several places."""
         about = getattr(self, key.replace("-", "_"))
@@ -144,7 +165,7 @@ class Site:
 def _joined(low: Partition | None, high: Partition | None) -> Partition:
     parts = [part for part in (low, high) if part is not None]
     defaults, _ = merge([part.defaults for part in parts])  # what is wrong in one was told when it was read
-    return Partition(defaults, {key: given for part in parts for key, given in part.limits.items()})
+    return Partition(defaults, {key: given for part in parts for key, given in part.limits.items()}, parts[-1].at)
 
 
 def _first_match(high: dict[str, Given] | None, low: dict[str, Given] | None) -> dict[str, Given] | None:
@@ -172,7 +193,7 @@ def read_site(facts: Mapping[str, Any], at: At) -> tuple[Site, list[UsageError]]
             elif field in ("gpu_types", "node_types"):
                 found[field] = dict(_by_regex(field, value, at, problems))
             elif field == "container_runtimes":
-                found[field] = Given(tuple(Item(_runtime(text), at(field)) for text in texts(value)), at(field))
+                found[field] = Given(tuple(_runtimes(field, value, at, problems)), at(field))
             else:
                 check = _prefix if field == "node_prefix" else values.image
                 found[field] = Given(None if value is None else check(line(value)), at(field))
@@ -198,9 +219,12 @@ def line(value: Any) -> str:
 def regex(text: str) -> str:
     """A regular expression for the names of nodes."""
     try:
-        re.compile(values.filled(text))
-    except (re.error, OverflowError, RecursionError) as error:
-        raise BadValue(f"has a regular expression that is not valid: {show(text)}: {error}", "mend it") from None
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)  # Python is going to read it differently
+            re.compile(values.filled(text))
+    except (re.error, OverflowError, RecursionError, FutureWarning) as error:
+        hint = "mend it; gpu[0-9]+ fits gpu1 and gpu02, com-.* all that begins with com-"
+        raise BadValue(f"has a regular expression that is not valid: {show(text)}: {error}", hint) from None
     return text
 
 
@@ -209,17 +233,22 @@ def _problem(field: str, error: BadValue, at: str) -> UsageError:
 
 
 def _prefix(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9._-]+", text):
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", text):  # Linux has no longer host names
         raise BadValue(f"is not the beginning of a host name: {show(text)}", "write it as in com-01: com-")
     return text
 
 
-def _runtime(text: str) -> str:
-    if text in RUNTIMES:
-        return text
-    close = get_close_matches(text.lower(), RUNTIMES, n=1)
-    hint = (f"did you mean {close[0]!r}? " if close else "") + f"choose from {', '.join(RUNTIMES)}"
-    raise BadValue(f"has no choice {show(text)}", hint)
+def _runtimes(field: str, value: Any, at: At, problems: list[UsageError]) -> Iterator[Item]:
+    for text in texts(value):
+        if text in RUNTIMES:
+            yield Item(text, at(field))
+            continue
+        words = re.split(r"[,\s]+", text.strip())
+        close = get_close_matches(text.lower(), RUNTIMES, n=1)
+        hint = (f"did you mean {close[0]!r}? " if close else "") + f"choose from {', '.join(RUNTIMES)}"
+        if len(words) > 1 and all(word in RUNTIMES for word in words):
+            hint = f"write [{', '.join(words)}]"
+        problems.append(_problem(field, BadValue(f"has no choice {show(text)}", hint), at(field)))
 
 
 def _mapping(field: str, value: Any, example: str) -> Mapping[str, Any]:
@@ -233,11 +262,20 @@ def _by_regex(field: str, value: Any, at: At, problems: list[UsageError]) -> Ite
     parts = value if isinstance(value, (list, tuple)) else [value]
     for place, part in enumerate(parts):
         way = (field, str(place)) if part is not value else (field,)
-        for pattern, kind in _mapping(field, part, f"{field.replace('_', '-')}: {{gpu.*: a100}}").items():
-            try:
-                yield regex(pattern), Given(line(kind), at(*way, pattern))
-            except BadValue as error:
-                problems.append(_problem(field, error, at(*way, pattern)))
+        try:
+            pairs = _mapping(field, part, f"{field.replace('_', '-')}: {{gpu.*: a100}}")
+        except BadValue as error:
+            problems.append(_problem(field, error, at(field)))
+            continue
+        for pattern, kind in pairs.items():
+            here, before = at(*way, pattern), len(problems)
+            for check, text in ((regex, pattern), (line, kind)):
+                try:
+                    check(text)
+                except BadValue as error:
+                    problems.append(_problem(field, error, here))
+            if len(problems) == before:
+                yield pattern, Given(line(kind), here)
 
 
 def _partitions(value: Any, at: At, problems: list[UsageError]) -> Iterator[tuple[str, Partition]]:
@@ -267,7 +305,7 @@ def _partitions(value: Any, at: At, problems: list[UsageError]) -> Iterator[tupl
                 problems.append(_problem(key, error, here))
         defaults, wrong = plain_layer(options, partial(_at_key, at, name, about))
         problems += wrong + merge([defaults])[1]
-        yield name, Partition(defaults, limits)
+        yield name, Partition(defaults, limits, at("partitions", name))
 
 
 def _at_key(at: At, name: str, about: Mapping[str, Any], field: str) -> str:
@@ -276,7 +314,9 @@ def _at_key(at: At, name: str, about: Mapping[str, Any], field: str) -> str:
 
 def _limit(field: str, text: str) -> str:
     if field == "max_time":
+        if len(text) > 30:
+            raise BadValue(f"is not a time that Slurm knows: {show(text)}", "write one like 1-00:00:00")
         return values.slurm_time(text)
-    if not text.isdecimal() or (field == "max_nodes" and int(text) < 1):
+    if not re.fullmatch("[0-9]{1,9}", text) or (field == "max_nodes" and int(text) < 1):
         raise BadValue(f"is not a number of {field[4:]}: {show(text)}", "write a whole number")
     return text

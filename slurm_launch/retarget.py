@@ -23,6 +23,13 @@ def changes(old: LaunchSpec, new: LaunchSpec, sources: Mapping[str, tuple[str, .
     return found
 
 
+def lost_container(old: LaunchSpec, new: LaunchSpec) -> str | None:
+    """A container that only the old cluster gave to the job."""
+    if old.image is None or new.image is not None:
+        return None
+    return f"the job runs without a container now; it was in the image {old.image}"
+
+
 def _directives(spec: LaunchSpec) -> dict[str, str]:
     lines = [line.removeprefix("#SBATCH ") for line in directive_lines(spec, log="x.log")]
     return {line.partition("=")[0]: line for line in lines}

@@ -43,6 +43,7 @@ class Embedded:
 
     own: dict[str, Any]
     site: dict[str, Any] = field(default_factory=dict)
+    script: str = field(default="the script", compare=False)  # its file, for messages
 
 
 def render_script(
@@ -90,7 +91,7 @@ def read_embedded(text: str, where: str) -> Embedded:
         if line.startswith(SPEC_MARK):
             try:
                 data = json.loads(line[len(SPEC_MARK) :])
-                return Embedded(own=dict(data["own"]), site=dict(data.get("site", {})))
+                return Embedded(own=dict(data["own"]), site=dict(data.get("site", {})), script=where)
             except (ValueError, KeyError, TypeError):
                 raise UsageError(
                     "the spec in the script's header is damaged",

@@ -50,6 +50,7 @@ class Findings:
         self.warnings: list[str] = []
         self.notes: list[str] = []
         self.files: list[Looked] = []
+        self.hosts: tuple[str, list[str]] | None = None  # the profile in use, and the machines that it is for
 
 
 def is_none(chosen: Given) -> bool:
@@ -83,6 +84,22 @@ def _full_name(name: str) -> str:
     import socket
 
     return socket.getfqdn(name)
+
+
+def _this_host(patterns: list[str]) -> str | None:
+    """The name of this machine that one of the patterns fits."""
+    from fnmatch import fnmatchcase
+
+    low = [pattern.lower() for pattern in patterns]
+    names = host_names(full=any("." in pattern for pattern in low)) if low else []
+    return next((name for name in names for pattern in low if fnmatchcase(name.lower(), pattern)), None)
+
+
+def elsewhere(profile: str, patterns: list[str]) -> str:
+    """Why this machine is none of a profile's cluster; nothing if it is, or if nobody can tell."""
+    if not patterns or _this_host(patterns) is not None:
+        return ""
+    return f"profile {profile} is for {', '.join(patterns)}, this is {host_names(full=False)[0]}"
 
 
 class SiteReader:
@@ -127,7 +144,7 @@ class SiteReader:
                 self._wrong(f"the profiles extend one another in a circle: {circle}", at, "take one `extends` away")
                 return chain
             seen.append((name, path))
-            part, extends, at = self._profile_file(name, path)
+            part, extends, at = self._profile_file(name, path, named=len(seen) == 1)
             chain.insert(0, part)
             if extends is None:
                 return chain
@@ -141,13 +158,13 @@ class SiteReader:
             places = places[places.index(hides) + 1 :]
         found: Path | None = None
         for path in places:
-            state = "not read" if found else "read" if os.path.isfile(path) else "absent"
+            state = "absent" if not os.path.isfile(path) else "not read" if found else "read"
             if state == "read":
                 found = path
             self.findings.files.append(Looked(f"profile {name}", str(path), state, why if state == "read" else ""))
         return found
 
-    def _profile_file(self, name: str, path: Path) -> tuple[Part, str | None, str]:
+    def _profile_file(self, name: str, path: Path, named: bool) -> tuple[Part, str | None, str]:
         """What a profile says, which one it extends, and where it says so."""
         from slurm_launch.profiles import texts
 
@@ -155,7 +172,9 @@ class SiteReader:
         facts = dict(content.facts)
         extends, hosts = facts.pop("extends", None), facts.pop("hosts", None)
         try:
-            texts(hosts)
+            patterns = texts(hosts)
+            if named:  # `hosts` is not inherited
+                self.findings.hosts = name, patterns
         except BadValue as error:
             self._wrong(f"hosts {error}", content.at("hosts"), error.hint)
         at = content.at("extends")
@@ -189,18 +208,14 @@ class SiteReader:
         try:
             if not re.search(r"^[^#\n]*\bhosts\b", config_files.read_text(path), re.MULTILINE):
                 return None  # and YAML need not be imported
-            from fnmatch import fnmatchcase
-
             from slurm_launch.profiles import texts
 
-            patterns = [pattern.lower() for pattern in texts(config_files.top_level(path, "hosts"))]
+            return _this_host(texts(config_files.top_level(path, "hosts")))
         except (UsageError, BadValue) as error:
             what = error.message if isinstance(error, UsageError) else f"hosts {error}"
             at = (error.at if isinstance(error, UsageError) else None) or path
             self.findings.warnings.append(f"profile {path.stem} is not considered for this host: {what} ({at})")
             return None
-        names = host_names(full=any("." in pattern for pattern in patterns)) if patterns else []
-        return next((name for name in names for pattern in patterns if fnmatchcase(name.lower(), pattern)), None)
 
     def _suggested(self, name: str) -> str:
         names = config_files.profile_names(self.env)
@@ -236,7 +251,7 @@ class SiteReader:
         found: list[Part] = []
         for folder in config_files.site_folders(self.env):
             path = folder / PROJECT_FILE
-            state = "not read" if found else "read" if os.path.isfile(path) else "absent"
+            state = "absent" if not os.path.isfile(path) else "not read" if found else "read"
             self.findings.files.append(Looked("machine", str(path), state))
             if state == "read":
                 content = self._content("machine", path)

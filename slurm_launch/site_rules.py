@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from math import inf
@@ -29,8 +30,11 @@ class Job:
         return value_of(name, self.merged[name]) if name in self.merged else None
 
 
-def apply(site_layer: Layer, own: Layer, facts: Site | None) -> Job:
-    """The site's layer and the user's as one, with all that follows from the facts."""
+def apply(site_layer: Layer, own: Layer, facts: Site | None, inherited: Iterable[str] = ()) -> Job:
+    """The site's layer and the user's as one, with all that follows from the facts.
+
+    `inherited` are the options among the user's that an older script brought along: they were right for another job.
+    """
     site = facts or Site()
     job = Job(merge([site_layer, own])[0])
     partition = _partition_of(job, site)
@@ -42,7 +46,7 @@ def apply(site_layer: Layer, own: Layer, facts: Site | None) -> Job:
     if site.gpu_types or site.node_types:
         _look_at_hosts(job, site)
     _choose_image(job, own, site)
-    _drop_unused(job, own)
+    _drop_unused(job, own, set(inherited))
     return job
 
 
@@ -109,7 +113,8 @@ def _has_gpus(job: Job) -> bool:
 
 def _choose_image(job: Job, own: Layer, site: Site) -> None:
     """The site's image for such a job, unless somebody named one, or took the site's back."""
-    named = any(name in own or job.value(name) is not None for name in _IMAGES)
+    # a --worker-image alone says nothing of the head
+    named = any(name in own or job.value(name) is not None for name in ("container_image", "head_image"))
     if named or job.value("container_runtime") == "none":
         return
     images = (site.gpu_image, site.cpu_image) if _has_gpus(job) else (site.cpu_image, site.gpu_image)
@@ -118,13 +123,18 @@ def _choose_image(job: Job, own: Layer, site: Site) -> None:
         job.merged["container_image"] = image
 
 
-def _drop_unused(job: Job, own: Layer) -> None:
+def _drop_unused(job: Job, own: Layer, inherited: set[str]) -> None:
     """A profile may well speak of GPUs and containers that a job does not have. A user who does is told."""
     container = job.value("container_runtime") != "none" and any(job.value(name) for name in _IMAGES)
     for name, needed in NEEDS.items():
+        if name == "container_runtime" and job.value(name) == "none":
+            continue  # it is why there is no container: without it there would be one
         used = _has_gpus(job) if needed == ("num_gpus",) else container
-        if name in job.merged and name not in own and not used:
-            job.unused[name] = job.merged.pop(name)
+        if name in job.merged and not used and (name not in own or name in inherited):
+            given = job.unused[name] = job.merged.pop(name)
+            if name in inherited and value_of(name, given):
+                lacking = "GPUs" if needed == ("num_gpus",) else "a container"
+                job.notes.append(f"{flag_name(name)} is left out, the job is without {lacking} now: {given.at}")
 
 
 # --- what cannot work ------------------------------------------------------------------------------------------------
@@ -171,7 +181,7 @@ def _beyond(spec: LaunchSpec, name: str, limits: dict[str, Given]) -> list[str]:
 
 def seconds(time: str) -> float:
     """A time as Slurm reads it: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS; 0 is no limit."""
-    if not time[:1].isdigit():
+    if not time[:1].isdigit() or len(time) > 30:  # longer ones are no times, and Python limits the digits of a number
         return inf
     days, dash, rest = time.rpartition("-")
     parts = [int(part) for part in rest.split(":")]

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from slurm_launch import artifacts, launch, process, slurm
+from slurm_launch.cli.doubts import absent_images, old_spec, warn_of_lost_container
 from slurm_launch.cli.options import FromScript, origin, read_script, resolve, verb_app
 from slurm_launch.cli.output import print_json
 from slurm_launch.errors import SlurmUnavailable, SubmitRefused, UsageError
@@ -28,7 +29,7 @@ class Outcome:
     """What one tool said, or the profile."""
 
     tool: str
-    status: str  # ok, skipped, problem
+    status: str  # ok, note, skipped, problem
     detail: str = ""
     exit_code: int = 0
 
@@ -38,24 +39,33 @@ def check(
     from_script: FromScript = None,
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
 ) -> int:
-    found = resolve(flags, read_script(from_script))
+    embedded = read_script(from_script)
+    found = resolve(flags, embedded)
     spec = found.spec()
+    warn_of_lost_container(old_spec(embedded), spec)
     when = datetime.now()
     name = artifacts.run_name(spec.exp_name, when)
     text = launch.render(spec, name=name, when=when, embedded=origin(found))
+    elsewhere = found.elsewhere
     env, _ = slurm.scrub(os.environ, spec.sbatch)
     with tempfile.TemporaryDirectory(prefix="slurm-launch-") as folder:
-        script, command = Path(folder, f"{name}.sh"), Path(folder, "command")
-        script.write_text(text, encoding="utf-8", errors="surrogateescape")
-        command.write_text(spec.command + "\n", encoding="utf-8", errors="surrogateescape")
-        outcomes = ask_profile(spec, found.site_facts) + try_script(str(script), str(command), env)
+        texts = {f"{name}.sh": text, "command": spec.command + "\n"}
+        if spec.container_setup:
+            texts["container setup"] = "\n".join(spec.container_setup) + "\n"
+        for file, content in texts.items():
+            Path(folder, file).write_text(content, encoding="utf-8", errors="surrogateescape")
+        script, *parts = (str(Path(folder, file)) for file in texts)
+        outcomes = ask_profile(spec, found.site_facts) + try_script(script, parts, env, elsewhere=elsewhere)
+    if not elsewhere:
+        outcomes += [Outcome("image", "note", text) for text in absent_images(spec)]
     if as_json:
         print_json(
             name=name, ok=not any(outcome.exit_code for outcome in outcomes), checks=[asdict(o) for o in outcomes]
         )
     else:
+        width = max(20, *(len(outcome.tool) for outcome in outcomes))
         for outcome in outcomes:
-            print(f"{outcome.tool:<20} {outcome.status}" + (f": {outcome.detail}" if outcome.detail else ""))
+            print(f"{outcome.tool:<{width}} {outcome.status}" + (f": {outcome.detail}" if outcome.detail else ""))
     return next((outcome.exit_code for outcome in outcomes if outcome.exit_code), 0)
 
 
@@ -68,9 +78,16 @@ def ask_profile(spec: LaunchSpec, site: Site) -> list[Outcome]:
 
 
 def try_script(
-    script: str, command: str, env: Mapping[str, str], runner: process.Runner = process.run
+    script: str,
+    parts: Sequence[str],
+    env: Mapping[str, str],
+    runner: process.Runner = process.run,
+    elsewhere: str = "",
 ) -> list[Outcome]:
-    """Hand a script to every tool that is here; and the command, which the script holds as mere text."""
+    """Hand a script to every tool that is here; and the files with the code that it holds as mere text.
+
+    `elsewhere` says why the Slurm of this machine is the wrong one to ask.
+    """
 
     def ask(tool: str, argv: Sequence[str], refused: int) -> Outcome:
         try:
@@ -90,10 +107,12 @@ def try_script(
 
     return [
         ask("bash -n", ["bash", "-n", script], UsageError.exit_code),
-        ask("bash -n, command", ["bash", "-n", command], UsageError.exit_code),
+        *(ask(f"bash -n, {Path(part).name}", ["bash", "-n", part], UsageError.exit_code) for part in parts),
         # remarks below a warning are about style, and the user's own lines have a style of their own
         ask("shellcheck", ["shellcheck", "--severity=warning", script], UsageError.exit_code),
-        ask("sbatch --test-only", ["sbatch", "--test-only", script], SubmitRefused.exit_code),
+        Outcome("sbatch --test-only", "skipped", f"not asked: {elsewhere}")
+        if elsewhere
+        else ask("sbatch --test-only", ["sbatch", "--test-only", script], SubmitRefused.exit_code),
     ]
 
 

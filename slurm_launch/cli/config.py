@@ -11,7 +11,7 @@ import typer
 
 from slurm_launch.cli.options import SpecCommand, resolve, takes_spec
 from slurm_launch.cli.output import markup, note, print_error, print_json, warn
-from slurm_launch.config_files import PROJECT_FILE, profile_names, user_folder
+from slurm_launch.config_files import PROJECT_FILE, profile_folders, profile_names, user_folder
 from slurm_launch.config_text import file_schema, starter_file
 from slurm_launch.errors import InvalidSpec, UsageError
 from slurm_launch.site_layers import NO_PROFILE
@@ -36,12 +36,12 @@ def show(flags: dict[str, Any], as_json: Json = False) -> int:
     for name, field in LaunchSpec.model_fields.items():
         default = None if field.is_required() else field.get_default()
         rows[name.replace("_", "-")] = (found.values.get(name, default), found.sources[name])
-    site = found.site_facts.plain()
-    facts = {key: (value, found.site_facts.sources(key)) for key, value in site.items()}
+    site = found.site_facts
     if as_json:
+        facts = {key: (value, site.sources(key)) for key, value in site.plain().items()}
         print_json(values=_told(rows), site=_told(facts), problems=[str(problem) for problem in problems])
     else:
-        rows |= {key: (list(value) if key == "partitions" else value, at) for key, (value, at) in facts.items()}
+        rows |= site.rows()
         keys, texts = max(map(len, rows)), {key: shown(value) for key, (value, _) in rows.items()}
         width = min(40, max(map(len, texts.values())))
         for key, (_, sources) in rows.items():
@@ -63,18 +63,24 @@ def path(
     config: Annotated[str | None, typer.Option(metavar="FILE", help="As for submit.")] = None,
     profile: Annotated[str | None, typer.Option(metavar="NAME", help="As for submit.")] = None,
     as_json: Json = False,
-) -> None:
+) -> int:
     """Print which files are looked for, the strongest first, and which of them are read."""
     given = {"config": config, "profile": profile}
     found = resolve({name: value for name, value in given.items() if value is not None})
     names = profile_names(os.environ)
+    problems = list(found.problems)  # of the files; what is missing for a job is no matter here
     if as_json:
-        print_json(files=[vars(file) for file in found.files], profiles=names)
-        return
-    width = max(10, *(len(file.role) for file in found.files))
-    for file in found.files:
-        print(f"{file.role:<{width}}  {file.state:<8}  {file.path}" + (f"  ({file.why})" if file.why else ""))
-    print(f"{'profiles':<{width}}  {', '.join(names) or 'none'}")
+        told = [str(problem) for problem in problems]
+        print_json(files=[vars(file) for file in found.files], profiles=names, problems=told)
+    else:
+        width = max(10, *(len(file.role) for file in found.files))
+        for file in found.files:
+            print(f"{file.role:<{width}}  {file.state:<8}  {file.path}" + (f"  ({file.why})" if file.why else ""))
+        places = " or ".join(map(str, profile_folders(os.environ)))
+        print(f"{'profiles':<{width}}  {', '.join(names) or f'none; they belong in {places}'}")
+    if problems:
+        print_error(InvalidSpec(problems))
+    return UsageError.exit_code if problems else 0
 
 
 @app.command()
@@ -102,8 +108,12 @@ def import_(
     from slurm_launch import cluster_spec
 
     spec = cluster_spec.read(Path(file).absolute())
-    name = spec.name if name is None else name
-    target = _profile_target(name, "--name")
+    if name is None:
+        name, target = spec.name, _profile_target(spec.name, f"cluster_name in {spec.path}", "give --name NAME instead")
+    else:
+        target = _profile_target(name, "--name")
+        if "cluster_name" in spec.fates:
+            spec.fates["cluster_name"] = f"not used: the profile's name is {name} (--name)"
     _create(target, cluster_spec.profile_text(spec, name))
     for text in spec.warnings:
         warn(text)
@@ -130,13 +140,14 @@ def _create(target: Path, text: str) -> None:
         raise UsageError(f"cannot write: {error.strerror or error}", at=str(target), hint=hint) from None
 
 
-def _profile_target(name: str, flag: str) -> Path:
+def _profile_target(name: str, source: str, hint: str = "") -> Path:
     folder = user_folder(os.environ)
     if folder is None:
         raise UsageError("there is no home for a profile", hint="set HOME or XDG_CONFIG_HOME")
     if name.strip() in NO_PROFILE or "/" in name or name.startswith((".", "-")) or not name.isprintable():
-        hint = f"give {flag} letters and digits, for example the cluster's name"
-        raise UsageError(f"{flag} is not a name for a profile: {name!r}", at=f"flag {flag}", hint=hint)
+        at = f"flag {source}" if source.startswith("--") else None
+        hint = hint or f"give {source} letters and digits, for example the cluster's name"
+        raise UsageError(f"{source} is not a name for a profile: {name!r}", at=at, hint=hint)
     return folder / "profiles" / f"{name}.yaml"
 
 

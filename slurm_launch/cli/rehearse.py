@@ -14,6 +14,7 @@ from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
+from slurm_launch.cli.doubts import checked
 from slurm_launch.cli.options import origin, resolve, verb_app
 from slurm_launch.cli.output import note, print_json
 from slurm_launch.rehearsal import faults
@@ -33,7 +34,7 @@ def rehearse(
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON; the log goes to stderr.")] = False,
 ) -> int:
     found = resolve(flags)
-    spec = found.spec()
+    spec = checked(found)
     screen = Screen(sys.stderr if as_json else sys.stdout, spec.nodes)
     with _ended_in_order():
         try:

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from slurm_launch import follow, launch
+from slurm_launch.cli.doubts import absent_images, checked
 from slurm_launch.cli.options import origin, resolve, verb_app
-from slurm_launch.cli.output import note, print_json
+from slurm_launch.cli.output import note, print_json, warn
 from slurm_launch.errors import UsageError
 
 
@@ -25,7 +26,9 @@ def submit(
     if as_json and parsable:
         raise UsageError("--json and --parsable exclude one another", hint="give one of them")
     found = resolve(flags)
-    spec = found.spec()
+    spec = checked(found)
+    for text in absent_images(spec):
+        warn(text)
     if dry_run:
         _print_plan(launch.plan(spec, hold=hold, embedded=origin(found)), as_json)
         return 0

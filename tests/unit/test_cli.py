@@ -494,6 +494,38 @@ class TestConfig:
         assert json.loads(answer.out)["profiles"] == ["juwels"]
         assert launcher("config", "path").out.splitlines()[-1].split() == ["profiles", "juwels"]
 
+    def test_path_tells_what_is_wrong_too(self, launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+        profiles = Path(os.environ["XDG_CONFIG_HOME"], "slurm-launch/profiles")
+        answer = launcher("config", "path")
+        assert (answer.code, answer.err) == (0, "")
+        places = f"{profiles} or {os.environ['XDG_CONFIG_DIRS']}/slurm-launch/profiles"
+        assert answer.out.splitlines()[-1] == f"profiles    none; they belong in {places}"
+        profiles.mkdir(parents=True)
+        for name in ("one", "two"):
+            (profiles / f"{name}.yaml").write_text("hosts: ['*']")
+        answer = launcher("config", "path")
+        assert answer.code == 2
+        assert answer.out.splitlines()[-1].split() == ["profiles", "one,", "two"]
+        assert "error: several profiles are for the host" in answer.err
+        answer = launcher("config", "path", "--json")
+        assert answer.code == 2
+        assert "one, two" in json.loads(answer.out)["problems"][0]
+        assert launcher("config", "path", "--profile", "one").code == 0
+
+    def test_path_knows_absent_from_not_read(self, launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+        folders = [Path("a").absolute(), Path("b").absolute(), Path("c").absolute()]
+        monkeypatch.setenv("XDG_CONFIG_DIRS", ":".join(map(str, folders)))
+        for folder in folders[:2]:
+            (folder / "slurm-launch/profiles").mkdir(parents=True)
+            for file in ("slurm-launch.yaml", "profiles/p.yaml"):
+                (folder / "slurm-launch" / file).touch()
+        answer = launcher("config", "path", "--profile", "p", "--json")
+        states: dict[str, list[str]] = {role: [] for role in ("project", "profile p", "machine")}
+        for file in json.loads(answer.out)["files"]:
+            states[file["role"]].append(file["state"])
+        assert states["profile p"] == ["absent", "read", "not read", "absent"]
+        assert states["machine"] == ["read", "not read", "absent"]
+
     def test_init(self, launcher: Launcher) -> None:
         answer = launcher("config", "init")
         path = Path.cwd() / "slurm-launch.yaml"

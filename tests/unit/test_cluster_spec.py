@@ -187,6 +187,10 @@ BAD = [
     ("3", "is no JSON object: 3", "cluster.json"),
     ("[" * 100_000, "cluster spec", "cluster.json"),
     ({"cluster_type": "k8s"}, "cluster_type has no choice 'k8s'", "choose from slurm, ray"),
+    ({"cluster_type": "slrm"}, "cluster_type has no choice 'slrm'", "did you mean 'slurm'? choose from slurm, ray"),
+    (f'{{"cpu_image": {"9" * 5000}}}', "is not JSON: Exceeds the limit", "cluster.json"),
+    ({"gpu_type_from_node_name": {"[[a]x": "x"}}, "not valid: '[[a]x'", "gpu_type_from_node_name"),
+    ({"node_name_prefix": "a" * 65}, "node-prefix is not the beginning of a host name", "node_name_prefix"),
     ({"cluster_type": 3}, "cluster_type takes a text, not 3", "cluster.json: cluster_type"),
     ({"cluster_name": ["a"]}, "cluster_name takes a text", "cluster.json: cluster_name"),
     ({"fileroot": "nfs"}, "fileroot is not an absolute path: 'nfs'", "same path"),
@@ -247,6 +251,22 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
     assert len(caught.value.problems) == 4
 
 
+def test_all_wrong_expressions_are_told() -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        cluster_spec.read(spec_file(gpu_type_from_node_name={"(": "a", "com": "b", "[": "c"}))
+    assert len(caught.value.problems) == 2
+
+
+def test_an_expression_that_would_take_for_ever() -> None:
+    """Tried on a name of 64 letters, it would end after the universe."""
+    types = {"(a|aa)+$": "x", "(?:a+)+b": "y", "b+": "z", "ab?": "u", "b": "v"}
+    found = cluster_spec.read(
+        spec_file(node_name_prefix="a" * 64, node_type_from_node_name=None, gpu_type_from_node_name=types)
+    )
+    (warning,) = [text for text in found.warnings if "no host" in text]
+    assert "can match b.*," in warning
+
+
 class TestImport:
     def test_the_profile_is_as_good_as_the_file(self, launcher: Launcher, spec: Callable[..., Path]) -> None:
         spec(gpu_type_from_node_name={"com-\"\\d{2}'#": "Tésla: #1", "com-.*": "tesla"}, cpu_image=None)
@@ -269,6 +289,7 @@ class TestImport:
         assert set(table) == {*REAL, "gpu_imag"}
         assert table["fileroot"] == "run-dir: /nfs/real/logs"
         assert table["cpu_image"] == "empty: not used"
+        assert table["cluster_name"] == "not used: the profile's name is other (--name)"
         assert table["gpu_imag"] == "ignored: no key of a cluster spec"
         assert "warning: " in answer.err
         assert "'gpu_imag'" in answer.err
@@ -288,7 +309,12 @@ class TestImport:
         spec_file(cluster_name=name)
         answer = launcher("config", "import", "cluster.json")
         assert answer.code == 2
-        assert "--name" in answer.err.partition("hint:")[2]
+        error, _, hint = answer.err.partition("hint:")
+        assert "cluster_name in " in error
+        assert "--name" not in error
+        assert "--name" in hint
+        wrong = launcher("config", "import", "cluster.json", "--name", name)
+        assert "--name is not a name for a profile" in wrong.err
         assert not Path(os.environ["XDG_CONFIG_HOME"], "slurm-launch").exists()
         assert launcher("config", "import", "cluster.json", "--name", "good").code == 0
 

@@ -418,7 +418,7 @@ class TestEmbedding:
         again = found({}, self.round_trip(first))
         assert again.spec() == first.spec()
         assert (again.own, again.site) == (first.own, first.site)
-        assert again.sources["account"] == ("embedded spec (site)",)
+        assert again.sources["account"] == ("the script (its site)",)
 
     def test_another_profile_replaces_the_site(self) -> None:
         profile("old", "account: old\nmodules: [old]\nmem: 1G\nload-env: [old]")
@@ -448,7 +448,7 @@ class TestEmbedding:
 
 class TestTexts:
     def uncommented(self, text: str) -> str:
-        lines = [line[1:] for line in text.splitlines() if line.startswith("#") and line[1:2].isalpha()]
+        lines = [line[1:] for line in text.splitlines() if line[:1] == "#" and (line[1].isalpha() or line[1:3] == "  ")]
         assert len(lines) > 40
         return "\n".join(lines)
 
@@ -472,6 +472,11 @@ class TestTexts:
             for name, option in options().items()
             if option.layered and option.group != EXPERIMENT and name != "profile"
         } | {name.replace("_", "-") for name in FACTS}
+        assert list(yaml.safe_load(text))[: len(FACTS)] == [name.replace("_", "-") for name in FACTS], "the site first"
+        assert "\n  gpu:\n    time: " in text, "in block style"
+        facts = {name.replace("_", "-"): fact.example for name, fact in FACTS.items()}
+        assert {**yaml.safe_load(text), "partitions": None}.items() >= {**facts, "partitions": None}.items()
+        assert yaml.safe_load(text)["partitions"] == {**facts["partitions"], "cpu": None}
         profile("juwels", "\n".join(line for line in text.splitlines() if not line.startswith("mem-per")))
         profile("base", "")
         assert found({**NEEDED, "profile": "juwels"}).spec().partition == "main"

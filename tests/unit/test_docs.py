@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from slurm_launch import LaunchSpec, cluster_spec, errors, render, runs, script
+from slurm_launch.layers import holds_code, is_list, is_mapping
 from slurm_launch.profiles import FACTS, LIMITS
 from slurm_launch.rehearsal import faults
 
@@ -270,3 +271,29 @@ def test_the_python_of_the_readme() -> None:
     lines = [line for line in found[1].splitlines() if not re.search(r"submit\(|run\.|rehearse\(", line)]
     assert len(lines) == len(found[1].splitlines()) - 3, "the lines that need a Slurm or a Ray"
     exec("\n".join(lines), {})
+
+
+# docs/configuration.md and docs/profiles.md against the options
+
+
+def test_the_lists_that_are_put_together() -> None:
+    found = re.search(r"\*\*Lists\*\* \((.*?)\)", PAGES["docs/configuration.md"], re.DOTALL)
+    assert found
+    lists = {name.replace("_", "-") for name in LaunchSpec.model_fields if is_list(name) and not is_mapping(name)}
+    assert set(quoted(found[1])) == lists
+
+
+def test_the_variables_that_are_code() -> None:
+    found = re.search(r"as a\s+shell does(.*?)\. Switches", PAGES["docs/configuration.md"], re.DOTALL)
+    assert found
+    code = {f"SLAUNCH_{name.upper()}" for name in LaunchSpec.model_fields if is_list(name) and holds_code(name)}
+    assert {word for word in quoted(found[1]) if "=" not in word} == code
+
+
+def test_reals_example_works() -> None:
+    found = re.search(r"```json\n(.*?)```", PAGES["docs/profiles.md"], re.DOTALL)
+    assert found
+    Path("cluster.json").write_text(found[1], encoding="utf-8")
+    spec = cluster_spec.read(Path("cluster.json"))
+    assert (spec.warnings, spec.notes) == ([], [])
+    assert set(spec.fates) == set(cluster_spec.KEYS), "it has every key"

@@ -303,7 +303,7 @@ partitions:
         again = found(round_trip(first), partition="gpu", num_gpus=1)
         spec = again.spec()
         assert (spec.account, spec.time, spec.gpu_type, spec.cpus_per_task) == (None, "20", "a100", None)
-        assert again.sources["time"] == ("embedded spec (site, partition gpu)",)
+        assert again.sources["time"] == ("here (its site, partition gpu)",)
         assert found(round_trip(again)).spec() == spec
 
 
@@ -459,13 +459,26 @@ class TestBadFacts:
             ("partitions:\n  gpu: {extends: x}", 2, ("unknown key 'extends'", "")),
             ("partitions:\n  gpu: {max-time: soon}", 2, ("max-time is not a time that Slurm knows", "1:30:00")),
             ("partitions:\n  gpu: {max-nodes: 0}", 2, ("max-nodes is not a number of nodes: '0'", "whole number")),
+            (
+                f"partitions:\n  gpu: {{max-nodes: {'9' * 5000}}}",
+                2,
+                ("max-nodes is not a number of nodes", "whole number"),
+            ),
+            (f"partitions:\n  gpu: {{max-time: {'9' * 5000}}}", 2, ("max-time is not a time", "1-00:00:00")),
+            ("partitions:\n  gpu: {max-gpus: \u0663}", 2, ("max-gpus is not a number of gpus", "whole number")),
+            ("max-time: 1", 1, ("max-time is the limit of a partition", "it belongs below partitions: NAME:")),
+            ("qos: a\nmax_nodes: 1", 2, ("max_nodes is the limit of a partition", "below partitions: NAME:")),
+            ("gpu-types: {'[[a]x': b}", 1, ("gpu-types has a regular expression", "nested set")),
+            (f"node-prefix: {'a' * 65}", 1, ("node-prefix is not the beginning of a host name", "com-")),
+            ("container-runtimes: pyxis, apptainer", 1, ("no choice 'pyxis, apptainer'", "write [pyxis, apptainer]")),
+            ("container-runtimes: [pyxis apptainer]", 1, ("no choice", "write [pyxis, apptainer]")),
             ("partitions:\n  gpu: {max-gpus: -1}", 2, ("max-gpus is not a number of gpus: '-1'", "whole number")),
             ("partitions:\n  gpu: {time: [1]}", 2, ("--time takes one value", "")),
             ("partitions:\n  gpu: {modules: {a: b}}", 2, ("--modules takes a list", "")),
             ("partitions:\n  gpu: {mem: 1G, mem-per-cpu: 1G}", 2, ("exclude one another", "give one")),
             ("partitions:\n  gpu:\n  gpu:", 3, ("partitions has 'gpu' twice", "keep one")),
             ("partitions:\n  gpu: {max_gpus: 1, max-gpus: 2}", 2, ("max-gpus is given twice", "keep one")),
-            ("gpu-types:\n  '[': a100", 2, ("gpu-types has a regular expression that is not valid: '['", "mend")),
+            ("gpu-types:\n  '[': a100", 2, ("gpu-types has a regular expression that is not valid: '['", "gpu[0-9]+")),
             ("gpu-types: {a: [b]}", 1, ("gpu-types has a value that is no text", "one text")),
             ("node-types:\n- {a: b}\n- {'[': b}", 3, ("node-types has a regular expression", "mend")),
             ("node-types: [x]", 1, ("node-types takes a mapping", "a100")),
@@ -496,6 +509,11 @@ class TestBadFacts:
         assert f"{key.replace('_', '-')} cannot stand in this file" in problem
         assert "put it into a profile" in problem
 
+    def test_nor_a_limit(self) -> None:
+        Path("slurm-launch.yaml").write_text("max-time: 1")
+        (problem,) = problems(found())
+        assert "it belongs below partitions: NAME: in a profile" in problem
+
     def test_the_machines_file_has_all_but_two(self) -> None:
         machine("node-prefix: com-\ncpu-image: x\npartitions: {a: {max-nodes: 2}}")
         assert found(node="[1-2]").spec().node == "com-[1-2]"
@@ -509,6 +527,17 @@ class TestBadFacts:
         )
         assert len(told) == 5
 
+    def test_what_the_job_does_not_use_is_not_looked_at(self) -> None:
+        text = "time: soon\npartitions: {gpu: {mem: much}, cpu: {mem: more}}"
+        assert with_profile(text, time="1").spec().time == "1"
+        assert len(problems(with_profile(text, partition="gpu"))) == 2
+
+    def test_all_wrong_items(self) -> None:
+        told = problems(with_profile("container-runtimes: [docker, pyxis, rkt]\ngpu-types: [x, {'(': [b]}, y]"))
+        assert len(told) == 6
+        assert "'docker'" in told[0]
+        assert "'rkt'" in told[1]
+
     def test_nothing_is_written(self, launcher: Launcher) -> None:
         profile("p", "gpu-types: {'[': a}")
         answer = launcher(*GOOD, "--profile", "p")
@@ -519,7 +548,7 @@ class TestBadFacts:
     def test_a_damaged_script(self) -> None:
         (problem,) = problems(found(Embedded({"exp-name": "x", "command": "y"}, {"partitions": ["gpu"]})))
         assert "partitions takes a mapping" in problem
-        assert "embedded spec (site)" in problem
+        assert "the script (its site)" in problem
         (problem,) = problems(found(Embedded({"exp-name": "x", "command": "y", "partitions": {}})))
         assert "unknown key 'partitions'" in problem
 
@@ -645,13 +674,25 @@ def test_times(text: str, expected: float) -> None:
 
 
 def test_config_show_has_the_facts(launcher: Launcher) -> None:
-    path = profile("p", "partitions: {gpu: {max-gpus: 4}, cpu: }\nnode-prefix: com-\ncontainer-runtimes: [pyxis]")
+    text = """\
+partitions: {gpu: {max-gpus: 4, modules: [a, b]}, cpu: }
+node-prefix: com-
+container-runtimes: [pyxis]
+gpu-types: {gpu.*: a100}
+node-types: {}
+"""
+    path = profile("p", text)
     answer = launcher("config", "show", "--profile", "p")
     rows = {line.split()[0]: " ".join(line.split()[1:]) for line in answer.out.splitlines()}
     assert rows["node-prefix"] == f"com- profile p ({path}:2)"
-    assert rows["partitions"] == f"gpu cpu profile p ({path}:1, partition gpu)"
+    assert rows["partitions.gpu.max-gpus"] == f"4 profile p ({path}:1, partition gpu)"
+    assert rows["partitions.gpu.modules"] == f"a b profile p ({path}:1, partition gpu)"
+    assert rows["partitions.cpu"] == f"- profile p ({path}:1, partition cpu)"
+    assert rows["gpu-types.gpu.*"] == f"a100 profile p ({path}:4)"
+    assert rows["node-types"] == "-"
+    assert "partitions" not in rows
     site = json.loads(launcher("config", "show", "--profile", "p", "--json").out)["site"]
-    assert site["partitions"]["value"] == {"gpu": {"max-gpus": 4}, "cpu": {}}
+    assert site["partitions"]["value"] == {"gpu": {"max-gpus": 4, "modules": ["a", "b"]}, "cpu": {}}
     assert site["container-runtimes"] == {"value": ["pyxis"], "sources": [f"profile p ({path}:3)"]}
 
 

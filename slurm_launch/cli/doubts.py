@@ -1,0 +1,54 @@
+"""What may go wrong with a job, as far as it can be told before it is queued. Nothing here keeps it from being made."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from slurm_launch import config
+from slurm_launch.cli.output import warn
+from slurm_launch.containers import is_file
+from slurm_launch.errors import UsageError
+from slurm_launch.script import Embedded
+from slurm_launch.spec import LaunchSpec
+
+
+def checked(found: config.Resolution, old: LaunchSpec | None = None) -> LaunchSpec:
+    """The spec. What the site cannot do is a warning only: the profile may be older than the cluster."""
+    spec = found.spec()
+    if found.facts:
+        from slurm_launch.site_rules import refusals
+
+        for text in refusals(spec, found.facts):
+            warn(text)
+    warn_of_lost_container(old, spec)
+    return spec
+
+
+def warn_of_lost_container(old: LaunchSpec | None, new: LaunchSpec) -> None:
+    if old is not None:
+        from slurm_launch.retarget import lost_container
+
+        if text := lost_container(old, new):
+            warn(text)
+
+
+def old_spec(embedded: Embedded | None) -> LaunchSpec | None:
+    """The job that a script was made for, without this machine; None when it cannot be told."""
+    if embedded is None:
+        return None
+    try:
+        return config.resolve({}, {}, Path.cwd(), embedded).spec()
+    except UsageError:
+        return None
+
+
+def absent_images(spec: LaunchSpec) -> list[str]:
+    """The images that are files and not to be seen here. The nodes may have them all the same."""
+    images = dict.fromkeys(image for image in (spec.image, spec.workers_image) if image and is_file(image))
+    user = os.environ.get("USER", "%u")
+    return [
+        f"{image} is not here: the nodes must see it"
+        for image in images
+        if not os.path.exists(Path(spec.chdir or "", image.replace("%u", user)))
+    ]
