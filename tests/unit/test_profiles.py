@@ -432,7 +432,7 @@ class TestWhatAJobDoesNotUse:
     def test_stays_an_error_when_it_is_the_users(self) -> None:
         assert "--gpu-type without --num-gpus" in problems(with_profile(self.TEXT, gpu_type="h100"))[0]
         (problem,) = problems(with_profile(self.TEXT, container_mounts=["/mine"]))
-        assert "--container-mounts without a container has no effect" in problem
+        assert "--container-mounts without an image has no effect" in problem
 
     def test_the_script_keeps_it(self) -> None:
         first = with_profile(self.TEXT)
@@ -630,7 +630,6 @@ partitions:
                 ["--container-runtime podman is not there: there is pyxis"],
             ),
             ("--container-image x --container-runtime apptainer", []),
-            ("--container-runtime podman", []),
         ],
     )
     def test_what_cannot_work_there(self, argv: str, told: list[str], launcher: Launcher) -> None:
