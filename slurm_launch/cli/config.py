@@ -11,10 +11,9 @@ import typer
 
 from slurm_launch.cli.options import SpecCommand, resolve, takes_spec
 from slurm_launch.cli.output import markup, note, print_error, print_json, warn
-from slurm_launch.config_files import PROJECT_FILE, profile_names, user_folder
+from slurm_launch.config_files import PROJECT_FILE, create, profile_names, profile_target
 from slurm_launch.config_text import file_schema, starter_file
 from slurm_launch.errors import InvalidSpec, UsageError
-from slurm_launch.site_layers import NO_PROFILE
 from slurm_launch.spec import LaunchSpec
 from slurm_launch.wording import shown
 
@@ -84,8 +83,8 @@ def init(
     ] = None,
 ) -> None:
     """Write a file with every option in it, explained and commented out; nothing is overwritten."""
-    target = Path(PROJECT_FILE).absolute() if profile is None else _profile_target(profile, "--profile")
-    _create(target, starter_file(profile))
+    target = Path(PROJECT_FILE).absolute() if profile is None else profile_target(profile, "--profile", os.environ)
+    create(target, starter_file(profile))
     print(target)
     note("take the # away from the lines that you need")
 
@@ -103,8 +102,8 @@ def import_(
 
     spec = cluster_spec.read(Path(file).absolute())
     name = spec.name if name is None else name
-    target = _profile_target(name, "--name")
-    _create(target, cluster_spec.profile_text(spec, name))
+    target = profile_target(name, "--name", os.environ)
+    create(target, cluster_spec.profile_text(spec, name))
     for text in spec.warnings:
         warn(text)
     for text in spec.notes:
@@ -116,28 +115,6 @@ def import_(
     width = max(map(len, spec.fates), default=0)
     for key, fate in spec.fates.items():
         print(f"{shown(key):<{width}}  {shown(fate)}")
-
-
-def _create(target: Path, text: str) -> None:
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with open(target, "x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise UsageError("the file exists already", at=str(target), hint="edit it, or move it away first") from None
-    except OSError as error:
-        hint = "go to a directory that you may write to"
-        raise UsageError(f"cannot write: {error.strerror or error}", at=str(target), hint=hint) from None
-
-
-def _profile_target(name: str, flag: str) -> Path:
-    folder = user_folder(os.environ)
-    if folder is None:
-        raise UsageError("there is no home for a profile", hint="set HOME or XDG_CONFIG_HOME")
-    if name.strip() in NO_PROFILE or "/" in name or name.startswith((".", "-")) or not name.isprintable():
-        hint = f"give {flag} letters and digits, for example the cluster's name"
-        raise UsageError(f"{flag} is not a name for a profile: {name!r}", at=f"flag {flag}", hint=hint)
-    return folder / "profiles" / f"{name}.yaml"
 
 
 @app.command()
