@@ -63,7 +63,7 @@ def doctor(
     runtimes = machine.runtimes(os.environ)
     findings = [*advice.advise(site), *tried.findings]
     directories = {"run-dir": os.path.abspath(os.path.expanduser(spec.run_dir)), "cwd": os.getcwd()}
-    here = machine.examine(ask, directories, with_job=job_spec is not None)
+    here = machine.examine(ask, directories, with_job=ask_nodes)
     told = Advice()
     if job_spec is not None:
         told = job.ask_nodes(job_spec, env=os.environ, timeout=timeout, tell=note)

@@ -111,6 +111,9 @@ def _blocks(facts: Facts) -> Iterator[list[str]]:
     known = {partition.name for partition in site.partitions}
     if not set(str(chosen.get("partition", "")).split(",")) <= known:
         chosen.pop("partition", None)  # there is none of that name, so every launch would be refused
+    runtimes = list(facts.runtimes)
+    if runtimes and (runtime := chosen.get("container-runtime", "none")) not in ("none", *runtimes):
+        runtimes.insert(0, runtime)  # a module may bring it
     if patterns := host_patterns(facts.hosts):
         yield _hosts(patterns, facts.others)
     found = {
@@ -122,8 +125,8 @@ def _blocks(facts: Facts) -> Iterator[list[str]]:
             f"How GPUs are asked for: sbatch --test-only took --{trials.gpu_directive}.",
         ),
         "gpu-types": (gpu_types(site), "The nodes' names tell the type of their GPUs."),
-        "container-runtimes": (list(facts.runtimes), _why_runtimes(facts)),
-        "container-runtime": (next(iter(facts.runtimes), None), "The first of them that there is."),
+        "container-runtimes": (runtimes, _why_runtimes(facts)),
+        "container-runtime": (next(iter(facts.runtimes), None), "The first of them."),
         "interface": (facts.nodes.interface, facts.nodes.interface_why),
         "temp-dir": (facts.nodes.temp_dir, facts.nodes.temp_dir_why),
     }
