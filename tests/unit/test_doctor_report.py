@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 from fnmatch import fnmatchcase
@@ -21,9 +20,6 @@ from slurm_launch.doctor.cluster import Site
 from slurm_launch.slurm_site import Node, Partition
 from tests.unit import doctor_answers as answers
 from tests.unit.doctor_answers import Fake, about, examined, odd, one
-
-Launcher = Callable[..., Any]  # tests/unit/conftest.py
-SPEC = LaunchSpec(exp_name="doctor", command="true")
 
 
 class TestMachine:
