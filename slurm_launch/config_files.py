@@ -72,6 +72,40 @@ def profile_names(env: Mapping[str, str]) -> list[str]:
     return sorted(name for name in names if name)
 
 
+def profile_target(name: str, source: str, env: Mapping[str, str], hint: str = "") -> Path:
+    """Where the user's profile of that name goes; told before any work is done when it cannot."""
+    from slurm_launch.site_layers import NO_PROFILE
+
+    folder = user_folder(env)
+    at = f"flag {source}" if source.startswith("--") else None
+    if folder is None:
+        raise UsageError("there is no home for a profile", at=at, hint="set HOME or XDG_CONFIG_HOME")
+    if name.strip() in NO_PROFILE or "/" in name or name.startswith((".", "-")) or not name.isprintable():
+        hint = hint or f"give {source} letters and digits, for example the cluster's name"
+        raise UsageError(f"{source} is not a name for a profile: {name!r}", at=at, hint=hint)
+    target = folder / "profiles" / f"{name}.yaml"
+    if os.path.lexists(target):
+        raise _exists(target)
+    return target
+
+
+def create(target: Path, text: str) -> None:
+    """A new file; nothing is overwritten."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with open(target, "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise _exists(target) from None
+    except OSError as error:
+        hint = "go to a directory that you may write to; for a profile, XDG_CONFIG_HOME names one"
+        raise UsageError(f"cannot write: {error.strerror or error}", at=str(target), hint=hint) from None
+
+
+def _exists(target: Path) -> UsageError:
+    return UsageError("the file exists already", at=str(target), hint="edit it, or move it away first")
+
+
 def find_project(cwd: Path) -> tuple[Path | None, list[str]]:
     """The nearest project file upward, and warnings about those that cannot be trusted.
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from math import inf
+
+from slurm_launch import site_rules, values
 
 # Asking
 
@@ -34,7 +37,7 @@ _NOTHING = ("", "(null)", "N/A", "NONE", "None")
 
 def parse_version(text: str) -> tuple[int, int] | None:
     """Of `sinfo --version` (slurm 23.11.4, slurm-wlm 22.05.8) or of SLURM_VERSION."""
-    found = re.search(r"(\d+)\.(\d+)", text)
+    found = re.search(r"(\d{1,9})\.(\d{1,9})", text)
     return (int(found[1]), int(found[2])) if found else None
 
 
@@ -62,13 +65,23 @@ class Partition:
     nodes: int = 0
     max_time: str | None = None  # None: no limit
     default_time: str | None = None
-    max_nodes: int | None = None
+    max_nodes: int | None = None  # for a job; None: no limit
     root_only: bool = False
     needs_reservation: bool = False
     accounts: tuple[str, ...] | None = None  # None: all
     denied_accounts: tuple[str, ...] = ()
     groups: tuple[str, ...] | None = None
     default_memory: bool = False  # whether it has a default of its own
+
+    @property
+    def most_nodes(self) -> int | None:
+        """The most that a job can ever get; None when that is not known."""
+        return min((count for count in (self.max_nodes, self.nodes) if count), default=None)
+
+    @property
+    def time_limit(self) -> str | None:
+        """The limit as our own files take it; None also for one that cannot be read."""
+        return self.max_time if self.max_time and seconds(self.max_time) < inf else None
 
     def why_closed(self, accounts: tuple[str, ...], groups: tuple[str, ...]) -> str | None:
         """Why a user with these accounts and groups cannot run here; None when nothing speaks against it."""
@@ -88,7 +101,7 @@ class Partition:
 
 
 def parse_partitions(text: str) -> list[Partition]:
-    return [_partition(fields) for fields in parse_records(text) if fields.get("PartitionName")]
+    return [_partition(fields) for fields in parse_records(text) if _is_name(fields.get("PartitionName", ""))]
 
 
 def _partition(fields: dict[str, str]) -> Partition:
@@ -104,10 +117,10 @@ def _partition(fields: dict[str, str]) -> Partition:
         name=fields["PartitionName"],
         default=fields.get("Default") == "YES",
         state=fields.get("State", "UP"),
-        nodes=_number(fields.get("TotalNodes", "")) or 0,
+        nodes=number(fields.get("TotalNodes", "")) or 0,
         max_time=limit("MaxTime"),
         default_time=limit("DefaultTime"),
-        max_nodes=_number(limit("MaxNodes") or ""),
+        max_nodes=number(limit("MaxNodes") or ""),
         root_only=fields.get("RootOnly") == "YES",
         needs_reservation=fields.get("ReqResv") == "YES",
         accounts=listed("AllowAccounts"),
@@ -117,17 +130,17 @@ def _partition(fields: dict[str, str]) -> Partition:
     )
 
 
-def seconds(time: str) -> int:
-    """A time as Slurm prints it: 1-02:03:04, 02:03:04 or 03:04."""
-    days, _, rest = time.rpartition("-")
-    total = 0
-    for part in rest.split(":"):
-        total = total * 60 + int(part)
-    return total + int(days or 0) * 86400
+def seconds(time: str) -> float:
+    """A time as Slurm prints it: 1-02:03:04, 02:03:04 or 03:04; endless for what is none."""
+    try:
+        return site_rules.seconds(values.slurm_time(time))
+    except ValueError:
+        return inf
 
 
-def _number(text: str) -> int | None:
-    return int(text) if re.fullmatch(r"\d+", text, re.ASCII) else None
+def number(text: str) -> int | None:
+    """A plain number; None for anything else, such as one that no machine means."""
+    return int(text) if re.fullmatch(r"\d{1,18}", text, re.ASCII) else None
 
 
 @dataclass(frozen=True)
@@ -156,7 +169,7 @@ def parse_nodes(text: str) -> list[Node]:
             state=fields.get("State", "IDLE"),
         )
         for fields in parse_records(text)
-        if fields.get("NodeName")
+        if _is_name(fields.get("NodeName", ""))
     ]
 
 
@@ -167,15 +180,21 @@ def parse_gpus(gres: str) -> dict[str, int]:
         name, *parts = item.strip().split(":")
         if name != "gpu":
             continue
-        count = _number(parts.pop()) if parts and parts[-1].isdigit() else 1
+        count = number(parts.pop()) if parts and parts[-1].isdigit() else 1
         kind = parts[0] if parts and parts[0] != "no_consume" else ""
         found[kind] = found.get(kind, 0) + (count or 0)
-    return {kind: count for kind, count in found.items() if count}
+    return {kind: count for kind, count in found.items() if count and (kind == "" or _is_name(kind))}
 
 
 def parse_names(text: str) -> tuple[str, ...]:
     """One name a line (sacctmgr -n -P), each once, in the order of their appearance."""
-    return tuple(dict.fromkeys(line.strip().rstrip("|") for line in text.splitlines() if line.strip()))
+    names = (line.strip().rstrip("|") for line in text.splitlines())
+    return tuple(dict.fromkeys(name for name in names if _is_name(name)))
+
+
+def _is_name(text: str) -> bool:
+    """Whether a job or a profile could hold it: a name that is none does not count."""
+    return 0 < len(text) < 256 and text.isprintable()
 
 
 def has_pyxis(srun_help: str) -> bool:

@@ -11,10 +11,9 @@ import typer
 
 from slurm_launch.cli.options import SpecCommand, resolve, takes_spec
 from slurm_launch.cli.output import markup, note, print_error, print_json, warn
-from slurm_launch.config_files import PROJECT_FILE, profile_folders, profile_names, user_folder
+from slurm_launch.config_files import PROJECT_FILE, create, profile_folders, profile_names, profile_target
 from slurm_launch.config_text import file_schema, starter_file
 from slurm_launch.errors import InvalidSpec, UsageError
-from slurm_launch.site_layers import NO_PROFILE
 from slurm_launch.spec import LaunchSpec
 from slurm_launch.wording import shown
 
@@ -90,8 +89,8 @@ def init(
     ] = None,
 ) -> None:
     """Write a file with every option in it, explained and commented out; nothing is overwritten."""
-    target = Path(PROJECT_FILE).absolute() if profile is None else _profile_target(profile, "--profile")
-    _create(target, starter_file(profile))
+    target = Path(PROJECT_FILE).absolute() if profile is None else profile_target(profile, "--profile", os.environ)
+    create(target, starter_file(profile))
     print(target)
     note("take the # away from the lines that you need")
 
@@ -109,12 +108,13 @@ def import_(
 
     spec = cluster_spec.read(Path(file).absolute())
     if name is None:
-        name, target = spec.name, _profile_target(spec.name, f"cluster_name in {spec.path}", "give --name NAME instead")
+        name, source = spec.name, f"cluster_name in {spec.path}"
+        target = profile_target(name, source, os.environ, "give --name NAME instead")
     else:
-        target = _profile_target(name, "--name")
+        target = profile_target(name, "--name", os.environ)
         if "cluster_name" in spec.fates:
             spec.fates["cluster_name"] = f"not used: the profile's name is {name} (--name)"
-    _create(target, cluster_spec.profile_text(spec, name))
+    create(target, cluster_spec.profile_text(spec, name))
     for text in spec.warnings:
         warn(text)
     for text in spec.notes:
@@ -126,29 +126,6 @@ def import_(
     width = max(map(len, spec.fates), default=0)
     for key, fate in spec.fates.items():
         print(f"{shown(key):<{width}}  {shown(fate)}")
-
-
-def _create(target: Path, text: str) -> None:
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with open(target, "x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise UsageError("the file exists already", at=str(target), hint="edit it, or move it away first") from None
-    except OSError as error:
-        hint = "go to a directory that you may write to"
-        raise UsageError(f"cannot write: {error.strerror or error}", at=str(target), hint=hint) from None
-
-
-def _profile_target(name: str, source: str, hint: str = "") -> Path:
-    folder = user_folder(os.environ)
-    if folder is None:
-        raise UsageError("there is no home for a profile", hint="set HOME or XDG_CONFIG_HOME")
-    if name.strip() in NO_PROFILE or "/" in name or name.startswith((".", "-")) or not name.isprintable():
-        at = f"flag {source}" if source.startswith("--") else None
-        hint = hint or f"give {source} letters and digits, for example the cluster's name"
-        raise UsageError(f"{source} is not a name for a profile: {name!r}", at=at, hint=hint)
-    return folder / "profiles" / f"{name}.yaml"
 
 
 @app.command()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import grp
 import os
+import shlex
 import socket
 from dataclasses import asdict
 from datetime import date
@@ -15,12 +16,15 @@ import typer
 from slurm_launch import config, slurm
 from slurm_launch.cli.options import resolve, verb_app
 from slurm_launch.cli.output import note, print_json
+from slurm_launch.config_files import create, profile_target
 from slurm_launch.doctor import advice, cluster, job, machine, profile, trials
 from slurm_launch.doctor.asking import Ask
-from slurm_launch.doctor.findings import Finding
+from slurm_launch.doctor.findings import Finding, row
 from slurm_launch.doctor.nodes import Advice
-from slurm_launch.errors import ProblemsFound, SlurmUnavailable
+from slurm_launch.errors import ProblemsFound, SlurmUnavailable, UsageError
+from slurm_launch.slurm_site import number
 from slurm_launch.spec import LaunchSpec
+from slurm_launch.values import show
 
 # What an experiment wants of its job says nothing about the cluster: it counts only when it is given as a flag.
 EXPERIMENT = (
@@ -40,49 +44,61 @@ def doctor(
         bool, typer.Option("--job", help="Run a tiny job that looks at two nodes (--nodes N).")
     ] = False,
     job_timeout: Annotated[
-        int,
-        typer.Option("--job-timeout", metavar="S", min=1, help="How long to wait for that job.", show_default=True),
-    ] = 600,
+        str, typer.Option("--job-timeout", metavar="S", help="How long to wait for that job.", show_default=True)
+    ] = "600",
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
 ) -> int:
+    timeout = _timeout(job_timeout)
     found = resolve({"exp_name": "doctor", "command": "true", **flags})
     spec = site_spec(found, flags)
-    target = None if write is None else profile.target(write, os.environ)
+    target = None if write is None else profile_target(write, "--write", os.environ)
     env = slurm.query_env(os.environ)
     if spec.venv:  # the Ray that counts
         env["PATH"] = f"{spec.venv}/bin:{env.get('PATH', os.defpath)}"
     ask = Ask(env)
     site = cluster.examine(ask, _user(), _groups())
     spec = placed(spec, site)
+    job_spec = for_job(spec, flags, site) if ask_nodes and site.answers else None
     tried = trials.try_out(ask, site, spec)
     runtimes = machine.runtimes(os.environ)
-    findings = [*advice.advise(site), *tried.findings, advice.containers(site, runtimes)]
-    here = machine.examine(ask, {"run-dir": os.path.abspath(os.path.expanduser(spec.run_dir)), "cwd": os.getcwd()})
+    findings = [*advice.advise(site), *tried.findings]
+    directories = {"run-dir": os.path.abspath(os.path.expanduser(spec.run_dir)), "cwd": os.getcwd()}
+    here = machine.examine(ask, directories, with_job=ask_nodes)
     told = Advice()
-    if ask_nodes and site.here:
-        told = job.ask_nodes(for_job(spec, flags, site), env=os.environ, timeout=job_timeout, tell=note)
+    if job_spec is not None:
+        told = job.ask_nodes(job_spec, env=os.environ, timeout=timeout, tell=note)
+    if told.nodes:  # they know better
+        runtimes = list(told.runtimes)
+    findings.append(advice.containers(site, runtimes, on_nodes=bool(told.nodes)))
     answered = {finding.about for finding in told.findings}
     findings += [one for one in here if one.status == "problem" or one.about not in answered]  # the nodes know better
     findings += told.findings
     if write is not None and target is not None and site.partitions:
+        hosts = tuple(dict.fromkeys((socket.gethostname(), _full_name())))
+        others = profile.taken_by(hosts, os.environ)
+        if others:
+            text = f"{write} is not chosen by the host's name: {', '.join(others)} is for this host already"
+            findings.append(Finding("note", "profile", text, f"say --profile {shlex.quote(write)}, or mend `hosts`"))
         text = profile.text_of(
             profile.Facts(
                 name=write,
                 when=date.today(),
-                hosts=tuple(dict.fromkeys((socket.gethostname(), _full_name()))),
+                hosts=hosts,
                 site=site,
                 trials=tried,
-                partition=flags.get("partition"),
-                account=flags.get("account"),
-                runtimes=(*(["pyxis"] if site.pyxis else []), *(told.runtimes if told.nodes else runtimes)),
+                chosen=profile.chosen_values(found.own),
+                others=tuple(others),
+                runtimes=(*(["pyxis"] if site.pyxis else []), *runtimes),
                 nodes=told,
             )
         )
-        profile.write(target, text)
+        create(target, text)
     _print(findings, str(target) if target and site.partitions else None, as_json)
-    if (write is not None and not site.partitions) or (ask_nodes and not site.here):
+    missed = ["nothing to write"] if write is not None and not site.partitions else []
+    missed += ["no job"] if ask_nodes and (job_spec is None or told.silent) else []
+    if missed:
         hint = "run this where Slurm is installed and answers, such as a login node"
-        raise SlurmUnavailable("without an answer of Slurm there is nothing to write, and no job", hint=hint)
+        raise SlurmUnavailable(f"without an answer of Slurm there is {' and '.join(missed)}", hint=hint)
     return ProblemsFound.exit_code if any(finding.status == "problem" for finding in findings) else 0
 
 
@@ -112,9 +128,15 @@ def for_job(spec: LaunchSpec, flags: dict[str, Any], site: cluster.Site) -> Laun
     """The spec of the job that asks the nodes: on two of them, for minutes, on the host itself."""
     update: dict[str, Any] = {"array": None, "requeue": False}
     place = site.partition(spec.partition)
+    most = place.most_nodes if place else None
     if not {"num_nodes", "node"} & set(flags):
-        update["num_nodes"] = min(NODES, place.nodes) if place and place.nodes else NODES
+        update["num_nodes"] = min(NODES, most or NODES)
         update["node"] = None
+    elif place and most and spec.nodes > most:
+        text = f"{most} node{'s' * (most != 1)}"
+        why = f"gives a job at most {text}" if most == place.max_nodes else f"has {text}"
+        message = f"--nodes {spec.nodes} cannot be: the partition {place.name} {why}"
+        raise UsageError(message, at="flag --nodes" if "num_nodes" in flags else "flag --node", hint="ask for fewer")
     if spec.time is None:
         update["time"] = trials.shorter("00:05:00", place)
     return spec.model_copy(update=update)
@@ -128,7 +150,16 @@ def _print(findings: list[Finding], written: str | None, as_json: bool) -> None:
     for finding in findings:
         print(finding.line())
     if written:
-        print(f"{'written':<8} {'profile':<11} {written}")
+        print(row("written", "profile", written))
+
+
+def _timeout(text: str) -> int:
+    seconds = number(text)
+    if not seconds:
+        kind = "is not a whole number" if seconds is None else "must be at least 1, not"
+        message = f"--job-timeout {kind}{':' * (seconds is None)} {show(text)}"
+        raise UsageError(message, at="flag --job-timeout", hint="write seconds, for example 600")
+    return seconds
 
 
 def _user() -> str:
@@ -140,9 +171,9 @@ def _user() -> str:
 
 def _groups() -> tuple[str, ...]:
     names = []
-    for number in {os.getgid(), *os.getgroups()}:
+    for group in {os.getgid(), *os.getgroups()}:
         try:
-            names.append(grp.getgrgid(number).gr_name)
+            names.append(grp.getgrgid(group).gr_name)
         except KeyError:  # the directory does not know it here
             continue
     return tuple(names)

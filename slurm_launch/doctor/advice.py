@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from slurm_launch import slurm_site
 from slurm_launch.doctor.cluster import Site
@@ -129,9 +129,10 @@ def _default_memory(site: Site) -> str | None:
     return next((key for key in keys if site.config.get(key, "UNLIMITED") not in ("UNLIMITED", "0")), None)
 
 
-def containers(site: Site, runtimes: list[str]) -> Finding:
-    """What can run an image: Pyxis, which Slurm tells of, and the programs that are in PATH here."""
-    here = f"{', '.join(runtimes)} in PATH here (the nodes may differ)" if runtimes else ""
+def containers(site: Site, runtimes: Sequence[str], *, on_nodes: bool = False) -> Finding:
+    """What can run an image: Pyxis, which Slurm tells of, and the programs that are in PATH here, or on the nodes."""
+    where = "on the nodes" if on_nodes else "in PATH here (the nodes may differ)"
+    here = f"{', '.join(runtimes)} {where}" if runtimes else ""
     if site.pyxis:
         scope = site.pyxis_scope or "not to be known: plugstack.conf cannot be read"
         return ok("containers", f"Pyxis, its container_scope {scope}" + (f"; {here}" if here else ""))
@@ -139,9 +140,8 @@ def containers(site: Site, runtimes: list[str]) -> Finding:
         return note("containers", "srun does not tell whether there is Pyxis" + (f"; {here}" if here else ""))
     if here:
         return ok("containers", f"no Pyxis; {here}")
-    return note(
-        "containers", "neither Pyxis nor another runtime found here", "--container-image needs one on the nodes"
-    )
+    text = f"neither Pyxis nor another runtime found {'on the nodes' if on_nodes else 'here'}"
+    return note("containers", text, "--container-image needs one on the nodes")
 
 
 def _enforced(site: Site) -> bool:
@@ -159,7 +159,7 @@ def _job_ends(site: Site) -> Iterator[Finding]:
         yield note(
             "processes", f"tracked by {tracker or 'nothing'}: Slurm may miss a daemon", "the script ends its own"
         )
-    found = re.match(r"\d+", site.config.get("KillWait", ""))
+    found = re.match(r"\d{1,9}", site.config.get("KillWait", ""))
     if found and int(found[0]) < SHORT_KILL_WAIT:
         hint = "keep what the command does at SIGTERM short"
         yield note("kill-wait", f"{found[0]} s between SIGTERM and SIGKILL at scancel and time limit", hint)

@@ -75,6 +75,8 @@ def examine(ask: Ask, user: str, groups: tuple[str, ...]) -> Site:
             return site  # a machine without Slurm
         site.failures.append(problem("slurm", failure.text, failure.hint))
         site.version = "unknown"
+        if failure.unconfigured:
+            return site
     _ask_controller(ask, site)
     _ask_pyxis(ask, site)
     if site.config.get("AccountingStorageType", "").endswith("slurmdbd"):
@@ -87,7 +89,8 @@ def _ask_controller(ask: Ask, site: Site) -> None:
         site.config = slurm_site.parse_config(ask(slurm_site.CONFIG_ARGV))
     except NoAnswer as failure:
         if failure.silent:  # the others would wait for it as long again
-            site.failures = [problem("slurmctld", failure.text, failure.hint)]  # sinfo's has the same cause
+            about = "slurm" if failure.unconfigured else "slurmctld"
+            site.failures = [problem(about, failure.text, failure.hint)]  # sinfo's has the same cause
             return
         site.failures.append(problem("slurmctld", failure.text, failure.hint))
     try:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Status = Literal["ok", "note", "problem"]
+WIDTH = 13  # of what a line is about: memory-limit is the longest, and some room
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,11 @@ class Finding:
 
     def line(self) -> str:
         whole = f"{self.text}; {self.hint}" if self.hint else self.text
-        return f"{self.status:<8} {self.about:<11} {' '.join(whole.split())}"
+        return row(self.status, self.about, " ".join(whole.split()))
+
+
+def row(status: str, about: str, text: str) -> str:
+    return f"{status:<8} {about:<{WIDTH}} {text}"
 
 
 def ok(about: str, text: str) -> Finding:

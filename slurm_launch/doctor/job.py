@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from slurm_launch.spec import LaunchSpec
 
 TIMEOUT = 20.0  # seconds for one answer of Slurm's
+KEPT = " (kept)"  # what launch.submit says behind the path of a script that it left
 LOG_LAG = 10.0  # seconds that a shared file system may need to show us the end of the log
 
 
@@ -53,7 +54,13 @@ def ask_nodes(
     try:
         run = launch.submit(job, env=env, runner=runner, embedded=Embedded(own={}), tell=tell)
     except (SubmitRefused, SlurmUnavailable) as error:
-        return nodes.Advice(findings=[problem("job", error.message, error.hint)])
+        if error.at and error.at.endswith(KEPT):  # a script that nobody will submit by hand
+            for suffix in (".sh", ".json"):
+                artifacts.remove(Path(error.at.removesuffix(KEPT)).with_suffix(suffix))
+        silent = isinstance(error, SlurmUnavailable)
+        look = "`squeue --me --name=doctor` tells whether there is a job all the same; try again later"
+        hint = look if silent else slurm.hint_for(error.message)
+        return nodes.Advice(findings=[problem("job", error.message, hint)], silent=silent)
     tell(f"job {run.job_id} asks {spec.nodes} nodes; waiting for it, at most {timeout:.0f} s (Ctrl-C cancels it)")
     clock = clock or Clock()
     query = slurm.query_env(env)

@@ -61,11 +61,11 @@ def by_device(addresses: list[Address]) -> dict[str, list[str]]:
     return devices
 
 
-def examine(ask: Ask, directories: Mapping[str, str]) -> list[Finding]:
-    """`directories` are those that the nodes must see too: what they are for, and where."""
+def examine(ask: Ask, directories: Mapping[str, str], *, with_job: bool = False) -> list[Finding]:
+    """`directories` are those that the nodes must see too: what for, and where. `with_job`: a job asks the nodes."""
     return [
-        *_file_systems(ask, directories),
-        *_network(ask),
+        *_file_systems(ask, directories, with_job),
+        *_network(ask, with_job),
         *_ports(),
         *limits(resource.getrlimit(resource.RLIMIT_NOFILE)[1], resource.getrlimit(resource.RLIMIT_NPROC)[1]),
         *_ray(ask),
@@ -78,7 +78,7 @@ def runtimes(env: Mapping[str, str]) -> list[str]:
     return [name for program, name in RUNTIMES.items() if shutil.which(program, path=env.get("PATH"))]
 
 
-def _file_systems(ask: Ask, directories: Mapping[str, str]) -> Iterator[Finding]:
+def _file_systems(ask: Ask, directories: Mapping[str, str], with_job: bool) -> Iterator[Finding]:
     seen: set[str] = set()
     for about, path in directories.items():
         there = path
@@ -95,11 +95,12 @@ def _file_systems(ask: Ask, directories: Mapping[str, str]) -> Iterator[Finding]
         if SHARED.fullmatch(kind):
             yield ok(about, f"{path} is on {kind}, a shared file system")
         else:
-            hint = "the nodes must see it at the same path; `doctor --job` tells whether they do"
+            hint = "the nodes must see it at the same path"
+            hint += "" if with_job else "; `doctor --job` tells whether they do"
             yield note(about, f"{path} is on {kind}, which may be local to this host", hint)
 
 
-def _network(ask: Ask) -> Iterator[Finding]:
+def _network(ask: Ask, with_job: bool) -> Iterator[Finding]:
     try:
         devices = by_device(parse_addresses(ask(["ip", "-o", "addr", "show", "up"])))
     except NoAnswer as failure:
@@ -111,7 +112,8 @@ def _network(ask: Ask) -> Iterator[Finding]:
     elif len(devices) == 1:
         yield ok("network", shown)
     else:
-        hint = "a job takes the one that its node's name means; --interface chooses; `doctor --job` looks at the nodes"
+        hint = "a job takes the one that its node's name means; --interface chooses"
+        hint += "" if with_job else "; `doctor --job` looks at the nodes"
         yield note("network", f"{len(devices)} networks here: {shown}", hint)
 
 
@@ -172,7 +174,7 @@ def installed_ray(program: str) -> str | None:
 
 
 def ray_version(text: str) -> Finding:
-    found = re.search(r"(\d+)\.(\d+)(\.\w+)*", text)
+    found = re.search(r"(\d{1,9})\.(\d{1,9})(\.\w+)*", text)
     if found is None:
         return note("ray", f"its version cannot be read: {text.strip()[:80]!r}")
     version = (int(found[1]), int(found[2]))

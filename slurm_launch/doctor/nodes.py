@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from slurm_launch.doctor import machine
 from slurm_launch.doctor.findings import Finding, note, ok, problem
+from slurm_launch.slurm_site import number
 
 FAST = re.compile(r"ib|hsn|opa|roce")  # the names of networks that are made for this
 ROOM = 2000  # MB in the temporary directory, below which it is worth a word
@@ -29,6 +30,7 @@ class Advice:
     temp_dir: str | None = None
     temp_dir_why: str = ""
     findings: list[Finding] = field(default_factory=list)
+    silent: bool = False  # Slurm did not take the job, nor refuse it
 
 
 def parse(log: str) -> dict[str, NodeFacts]:
@@ -77,6 +79,10 @@ def _first(facts: NodeFacts, key: str) -> list[str]:
     return facts.get(key, [[]])[0]
 
 
+def _number(facts: NodeFacts, key: str) -> int | None:
+    return number(" ".join(_first(facts, key)))
+
+
 def _environment(nodes: dict[str, NodeFacts]) -> Iterator[Finding]:
     for facts in nodes.values():
         for words in facts.get("environment", []):
@@ -110,9 +116,12 @@ def _directories(facts: NodeFacts) -> dict[str, _Directory]:
     """`directory PATH TYPE TOTAL FREE writable|closed shared|own`; a line of another form does not count."""
     found = {}
     for words in facts.get("directory", []):
-        if len(words) == 6 and words[2].isdigit() and words[3].isdigit():
-            path, kind, total, free, writable, shared = words
-            found[path] = _Directory(kind, int(total), int(free), writable == "writable", shared == "shared")
+        if len(words) != 6:
+            continue
+        path, kind, writable, shared = words[0], words[1], words[4] == "writable", words[5] == "shared"
+        total, free = number(words[2]), number(words[3])
+        if total is not None and free is not None:
+            found[path] = _Directory(kind, total, free, writable, shared)
     return found
 
 
@@ -162,9 +171,7 @@ def _usable(directory: _Directory | None) -> bool:
 
 
 def _shared_memory(nodes: dict[str, NodeFacts]) -> Iterator[Finding]:
-    sizes = {
-        name: int(words[0]) for name, facts in nodes.items() if (words := _first(facts, "shm")) and words[0].isdigit()
-    }
+    sizes = {name: size for name, facts in nodes.items() if (size := _number(facts, "shm")) is not None}
     if not sizes:
         yield problem("shm", "/dev/shm cannot be seen", "Ray's object store lives there")
         return
@@ -247,14 +254,14 @@ def _alike(nodes: dict[str, NodeFacts]) -> Iterator[Finding]:
     ranges = {tuple(_first(facts, "ports")) for facts in nodes.values()}
     if len(ranges) > 1:
         yield note("ports", f"the kernel's own range differs: {'; '.join('-'.join(one) for one in sorted(ranges))}")
-    elif len(one := next(iter(ranges))) == 2 and all(word.isdigit() for word in one):
-        yield machine.ports(int(one[0]), int(one[1]))
+    elif len(one := [number(word) for word in next(iter(ranges))]) == 2 and one[0] is not None and one[1] is not None:
+        yield machine.ports(one[0], one[1])
     limits = sorted({words[0] for facts in nodes.values() if (words := _first(facts, "memory-limit"))})
-    yield ok(
-        "memory",
-        f"a control group holds the job to {' or '.join(limits)} MB" if limits else "no control group limits the job",
-    )
-    clocks = [float(words[0]) for facts in nodes.values() if (words := _first(facts, "clock"))]
+    text = f"a control group holds the job to {' or '.join(limits)} MB" if limits else "no control group limits the job"
+    yield ok("memory-limit", text)
+    # The beginning will do: a `date` without %N prints 1700000000.N.
+    told = [re.match(r"\d{1,18}(\.\d+)?", " ".join(_first(facts, "clock"))) for facts in nodes.values()]
+    clocks = [float(found[0]) for found in told if found]
     apart = max(clocks) - min(clocks) if clocks else 0.0
     if apart > APART:
         yield note("clock", f"the nodes' clocks are {apart:.0f} s apart", "times in the logs will not fit together")
@@ -263,11 +270,10 @@ def _alike(nodes: dict[str, NodeFacts]) -> Iterator[Finding]:
 
 
 def _version(text: str) -> tuple[int, int]:
-    found = re.match(r"(\d+)\.(\d+)", text)
+    found = re.match(r"(\d{1,9})\.(\d{1,9})", text)
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def _least(nodes: dict[str, NodeFacts], key: str) -> int:
     """The smallest of the nodes' limits; -1 is none."""
-    numbers = [int(words[0]) for facts in nodes.values() if (words := _first(facts, key)) and words[0].isdigit()]
-    return min(numbers, default=-1)
+    return min((found for facts in nodes.values() if (found := _number(facts, key)) is not None), default=-1)

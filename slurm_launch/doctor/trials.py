@@ -37,11 +37,13 @@ def try_out(ask: Ask, site: Site, spec: LaunchSpec) -> Trials:
             spec, refusal, trials.time = timed, None, timed.time
             hint = "say --time, or write a profile"
             trials.findings.append(note("sbatch", "takes no job without a time limit", hint))
+    elif refusal is None and spec.time and _refusal(ask, spec.model_copy(update={"time": None})):
+        trials.time = spec.time  # the user's: a launch will need one too
     if refusal:
         text = _words(refusal)
         trials.findings.append(problem("sbatch", text, refusal.hint or slurm.hint_for(text)))
         return trials  # the GPUs would be refused for the same reason
-    if not trials.time:
+    if not trials.findings:
         trials.findings.append(
             ok("sbatch", "would take a plain job" + (f" in {spec.partition}" if spec.partition else ""))
         )
@@ -92,7 +94,7 @@ def _try_gpus(ask: Ask, site: Site, spec: LaunchSpec, trials: Trials) -> None:
 
 def shorter(time: str, partition: Partition | None) -> str:
     """This time, or the partition's limit where that is less."""
-    limit = partition.max_time if partition else None
+    limit = partition.time_limit if partition else None
     return limit if limit and slurm_site.seconds(limit) < slurm_site.seconds(time) else time
 
 

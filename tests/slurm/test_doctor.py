@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 from collections.abc import Callable
@@ -54,14 +55,14 @@ def test_the_report(cluster: Cluster) -> None:
     lines = done.stdout.splitlines()
     assert all(line.split()[0] in ("ok", "note") for line in lines)
     for line in (
-        "ok       slurmctld   answers; cluster testbed",
-        "ok       partition   main: default, 6 nodes, no time limit, up to 2 GPUs on a node",
-        "ok       partition   short: 6 nodes, time limit 00:01:00, up to 2 GPUs on a node",
-        "ok       sbatch      would take a plain job",
-        "ok       gpus        both spellings work, --gpus-per-node and --gres; without types",
+        "ok       slurmctld     answers; cluster testbed",
+        "ok       partition     main: default, 6 nodes, no time limit, up to 2 GPUs on a node",
+        "ok       partition     short: 6 nodes, time limit 00:01:00, up to 2 GPUs on a node",
+        "ok       sbatch        would take a plain job",
+        "ok       gpus          both spellings work, --gpus-per-node and --gres; without types",
     ):
         assert line in lines
-    assert "\nnote     accounting  off" in done.stdout
+    assert "\nnote     accounting    off" in done.stdout
 
 
 def test_a_partition_that_does_not_exist_is_a_problem(cluster: Cluster) -> None:
@@ -109,32 +110,52 @@ def test_a_silent_controller_is_one_problem(cluster: Cluster) -> None:
         done = cluster.run([LAUNCH[0], "-c", IMPATIENT, "doctor"], env=ENV)
     assert done.returncode == 6
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("problem")]
-    assert line.startswith("problem  slurmctld   scontrol did not answer within 2 s; Slurm may be down")
+    assert line.startswith("problem  slurmctld     scontrol did not answer within 2 s; Slurm may be down")
     assert "\nok       python" in done.stdout, "the rest is reported all the same"
+    before = files(cluster)
+    with silent_controller(cluster):
+        done = cluster.run([LAUNCH[0], "-c", IMPATIENT, "doctor", "--job"], env=ENV)
+    assert done.returncode == 4
+    assert files(cluster) == before
 
 
 def test_the_profile_launches_a_job_with_name_and_command_alone(cluster: Cluster) -> None:
     folder = "/home/alice/doctor-config"  # not hers: the other tests would find the profile there
     cluster.run(["rm", "-rf", folder], check=True)
     env = {**ENV, "XDG_CONFIG_HOME": folder}
-    argv = [*LAUNCH, "doctor", "--write", "here", "-p", "short"]  # not the default: it must come from the profile
+    assert cluster.run(["bash", "-c", "command -v ray"]).returncode, "Ray must come from the profile"
+    argv = [*LAUNCH, "doctor", "--venv", str(VENV), "--write", "here"]
     done = cluster.run(argv, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     written = yaml.safe_load(cluster.path(f"{folder}/slurm-launch/profiles/here.yaml").read_text())
     assert written["hosts"] == ["login"]
-    assert written["partition"] == "short"
+    assert (written["partition"], written["venv"]) == ("main", str(VENV))
     assert written["gpu-directive"] == "gpus-per-node"
-    assert written["partitions"]["short"] == {"max-time": "00:01:00", "max-gpus": 2}
+    assert written["partitions"]["short"] == {"max-time": "00:01:00", "max-nodes": 6, "max-gpus": 2}
     again = cluster.run(argv, env=env)
     assert (again.returncode, again.stdout) == (2, "")
 
-    template = "#!/bin/bash\n{{ directives }}\n{{ spec.command | raw }}\n"  # Ray has no part in it
-    cluster.path("/home/alice/doctor.j2").write_text(template)
-    env |= {"SLAUNCH_TEMPLATE": "/home/alice/doctor.j2", "SLAUNCH_PROFILE": "here"}
-    argv = [*LAUNCH, "--exp-name", "t", "--command", 'echo "in $SLURM_JOB_PARTITION"', "--wait", "--json"]
-    launched = cluster.run(argv, env=env)
-    assert launched.returncode == 0, launched.stderr
-    assert cluster.path(json.loads(launched.stdout)["log"]).read_text() == "in short\n"
+    command = "python -c 'import ray; ray.init(); print(len(ray.nodes()))'"
+    launched = cluster.run([*LAUNCH, "--exp-name", "t", "--command", command, "--wait"], env=env, timeout=180)
+    log = cluster.path(re.findall(r"^log +(.*)$", launched.stdout, re.MULTILINE)[0]).read_text()
+    assert launched.returncode == 0, launched.stderr + log
+    assert "1" in log.splitlines(), log
+
+
+def test_a_temporary_directory_that_a_job_would_make(cluster: Cluster) -> None:
+    done = doctor(cluster, "--json", "--job", "--temp-dir", "/tmp/%u/ray")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = findings(done)
+    assert [one["text"].split(",")[0] for one in found["temp-dir"]] == ["/tmp/alice/ray is tmpfs"]
+    assert found["containers"][0]["text"].endswith("on the nodes")
+    # the fixture sees that /tmp is empty again on every node
+
+
+def test_a_job_that_can_never_run(cluster: Cluster) -> None:
+    done = doctor(cluster, "--job", "--nodes", "7")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "the partition main has 6 nodes" in done.stderr
+    assert cluster.squeue() == []
 
 
 @pytest.mark.skipif(SUITE != "host", reason="the testbed has slurmdbd for the machine's own Slurm only")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from random import Random
 from typing import Any
 
 from slurm_launch import process
@@ -199,6 +201,33 @@ def about(findings: Iterable[Finding], what: str) -> list[Finding]:
 def one(findings: Iterable[Finding], what: str) -> Finding:
     (found,) = about(findings, what)
     return found
+
+
+ODD = (
+    "",
+    " ",
+    "weird",
+    "\u00b2",
+    "\u0663",
+    "-1",
+    "9" * 5000,
+    "1.N",
+    "=",
+    ":",
+    "(null)",
+    "\x1b[1m",
+    "\U0001f600",
+    "a b",
+    "#",
+)
+
+
+def odd(text: str, random: Random) -> str:
+    """The text with some of its words replaced by odd ones."""
+    words = re.split(r"([\s=,:]+)", text)
+    for _ in range(random.randint(1, 12)):
+        words[random.randrange(len(words))] = random.choice(ODD)
+    return "".join(words)
 
 
 def timed_out(program: str) -> process.SlurmTimedOut:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,19 @@ class TestParsers:
     def test_gpus(self, gres: str, gpus: dict[str, int]) -> None:
         assert slurm_site.parse_gpus(gres) == gpus
 
-    @pytest.mark.parametrize(("time", "seconds"), [("00:01:00", 60), ("1-02:03:04", 93784), ("05:00", 300)])
-    def test_seconds(self, time: str, seconds: int) -> None:
+    @pytest.mark.parametrize(
+        ("time", "seconds"),
+        [
+            ("00:01:00", 60),
+            ("1-02:03:04", 93784),
+            ("05:00", 300),
+            ("1-12", 129600),
+            ("weird", inf),
+            ("1:x", inf),
+            ("", inf),
+        ],
+    )
+    def test_seconds(self, time: str, seconds: float) -> None:
         assert slurm_site.seconds(time) == seconds
 
     def test_addresses_are_those_that_a_job_could_use(self) -> None:
@@ -134,8 +146,14 @@ class TestSlurm:
         )
         site = examined({"sinfo --version": said, "scontrol show config": said, "srun --help": said})
         findings = [*advice.advise(site), advice.containers(site, [])]
-        assert [finding.about for finding in findings if finding.status == "problem"] == ["slurmctld"]
+        (found,) = [finding for finding in findings if finding.status == "problem"]
+        assert found.line() == (
+            "problem  slurm         Slurm's commands are here, but no configuration; "
+            "this is no login node; `rehearse` works without"
+        )
         assert "does not tell" in one(findings, "containers").text
+        site = examined({"scontrol show config": said})
+        assert [(failure.about, failure.text) for failure in site.failures] == [("slurm", found.text)]
 
     @pytest.mark.parametrize("tool", ["scontrol show node", "srun --help", "sinfo --version"])
     def test_one_tool_that_fails_is_one_problem(self, tool: str) -> None:
@@ -214,6 +232,8 @@ class TestContainers:
     def test_none(self) -> None:
         assert advice.containers(examined(), []).status == "note"
         assert "apptainer in PATH here" in advice.containers(examined(), ["apptainer"]).text
+        assert advice.containers(examined(), ["apptainer"], on_nodes=True).text == "no Pyxis; apptainer on the nodes"
+        assert "found on the nodes" in advice.containers(examined(), [], on_nodes=True).text
 
     @pytest.mark.parametrize(
         ("plugstack", "scope"),
@@ -293,6 +313,9 @@ class TestTrials:
             == "00:01:00"
         )
         assert one(tried.findings, "sbatch").status == "note"
+        timed = self.tried({"sbatch --test-only": sbatch}, SPEC.model_copy(update={"time": "10"}))
+        assert (timed.time, one(timed.findings, "sbatch").status) == ("10", "ok"), "a launch will need it too"
+        assert self.tried({}, SPEC.model_copy(update={"time": "10"})).time is None
 
     def test_a_plain_job_that_is_refused(self) -> None:
         refusal = (1, "allocation failure: Invalid account or account/partition combination specified")

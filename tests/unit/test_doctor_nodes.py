@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from slurm_launch import LaunchSpec
 from slurm_launch.doctor import job, nodes
 from slurm_launch.script import TEMPLATES, render_script
 from tests.unit import doctor_answers as answers
-from tests.unit.doctor_answers import Answer, Fake, about, one
+from tests.unit.doctor_answers import Answer, Fake, about, odd, one, timed_out
 
 Launcher = Callable[..., Any]  # tests/unit/conftest.py
 SPEC = LaunchSpec(exp_name="doctor", command="true")
@@ -51,8 +52,11 @@ class TestNodes:
             ("n2 processes 96343", "n2 processes 99", "limits", "note", "99 processes"),
             ("n1 files 20000", "n1 files 1024", "limits", "note", "1024 open files"),
             ("clock 1794817163.52", "clock 1794817193.52", "clock", "note", "30 s apart"),
+            ("n1 clock 1794817163.520117920", "n1 clock 1794817100.N", "clock", "note", "64 s apart"),
+            ("n1 clock 1794817163.520117920", "n1 clock ?", "clock", "ok", "agree"),
+            ("n1 files 20000", "n1 files \u00b2", "limits", "ok", "20000 open files"),
             ("n1 shm  12053", "n1 shm  64", "shm", "note", "64 MB on n1"),
-            ("n1 memory-limit", "n1 memory-limit 4096", "memory", "ok", "4096 MB"),
+            ("n1 memory-limit", "n1 memory-limit 4096", "memory-limit", "ok", "4096 MB"),
             ("n1 ports 32768\t60999", "n1 ports 1024 65535", "ports", "note", "differs"),
             ("n2 host", "n2 environment x failed\ndoctor n2 host", "environment", "problem", "x failed"),
             ("n1 chosen eth0 10.77.0.11", "n1 chosen  ", "network", "problem", "no usable address on n1"),
@@ -167,6 +171,27 @@ class TestJob:
     def test_sbatch_refuses(self) -> None:
         told, _, _ = self.ask("RUNNING", changes={"sbatch --parsable": (1, "sbatch: error: Invalid partition")})
         assert one(told.findings, "job").status == "problem"
+        assert not told.silent
+        assert list(Path.cwd().iterdir()) == []
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            (1, "sbatch: error: Unable to contact slurm controller (connect failure)"),
+            (1, "sbatch: error: Socket timed out on send/recv operation"),
+            timed_out("sbatch"),
+        ],
+    )
+    def test_no_answer_leaves_no_file(self, answer: Answer) -> None:
+        told, _, _ = self.ask("RUNNING", log=None, changes={"sbatch --parsable": answer})
+        assert told.silent
+        assert "squeue --me" in str(one(told.findings, "job").hint)
+        assert list(Path.cwd().iterdir()) == []
+
+    def test_odd_logs_are_no_traceback(self) -> None:
+        random = Random(1)
+        for _ in range(300):
+            nodes.judge(odd(answers.JOB_LOG, random), 2)
 
     @pytest.mark.parametrize(
         "options",

@@ -1,30 +1,25 @@
-"""The doctor: this host, the profile, the command line."""
+"""The doctor: this host, and the profile."""
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
+from fnmatch import fnmatchcase
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 import yaml
 
-from slurm_launch import LaunchSpec
-from slurm_launch.cli.doctor import for_job, placed
-from slurm_launch.doctor import machine, nodes, profile, trials
+from slurm_launch import LaunchSpec, config, config_files, slurm_site
+from slurm_launch.doctor import advice, machine, nodes, profile, trials
 from slurm_launch.doctor.asking import Ask
 from slurm_launch.doctor.cluster import Site
-from slurm_launch.errors import UsageError
 from slurm_launch.slurm_site import Node, Partition
 from tests.unit import doctor_answers as answers
-from tests.unit.doctor_answers import Fake, about, examined, one
-
-Launcher = Callable[..., Any]  # tests/unit/conftest.py
-SPEC = LaunchSpec(exp_name="doctor", command="true")
+from tests.unit.doctor_answers import Fake, about, examined, odd, one
 
 
 class TestMachine:
@@ -100,7 +95,10 @@ class TestProfile:
             "hosts": ["login"],
             "partition": "main",
             "gpu-directive": "gres",
-            "partitions": {"main": {"max-gpus": 2}, "short": {"max-time": "00:01:00", "max-gpus": 2}},
+            "partitions": {
+                "main": {"max-nodes": 2, "max-gpus": 2},
+                "short": {"max-time": "00:01:00", "max-nodes": 2, "max-gpus": 2},
+            },
         }
 
     def test_all_there_is_to_say(self) -> None:
@@ -134,12 +132,81 @@ class TestProfile:
     def test_a_time_that_fits_everywhere(self) -> None:
         found = self.read(facts(trials=trials.Trials(time="01:00:00")))
         assert found["time"] == "01:00:00"
-        assert found["partitions"]["short"] == {"max-time": "00:01:00", "time": "00:01:00", "max-gpus": 2}
+        assert found["partitions"]["short"] == {
+            "max-time": "00:01:00",
+            "time": "00:01:00",
+            "max-nodes": 2,
+            "max-gpus": 2,
+        }
         assert "time" not in found["partitions"]["main"]
 
     def test_the_users_choice(self) -> None:
-        found = self.read(facts(partition="short", account="mine"))
-        assert (found["partition"], found["account"]) == ("short", "mine")
+        chosen = {"partition": "short", "account": "mine", "temp-dir": "/local", "gpu-directive": "none", "venv": "/v"}
+        told = nodes.Advice(("n1",), temp_dir="/var/tmp", temp_dir_why="It is larger.")
+        given = facts(chosen=chosen, nodes=told)
+        assert {key: self.read(given)[key] for key in chosen} == chosen
+        assert profile.text_of(given).count("# You chose it.\n") == len(chosen)
+        assert self.read(facts(chosen={"partition": "nosuch"}))["partition"] == "main", "it could never be used"
+
+    def test_a_runtime_that_was_chosen_is_among_those_that_there_are(self) -> None:
+        found = self.read(facts(runtimes=("podman",), chosen={"container-runtime": "apptainer"}))
+        assert (found["container-runtime"], found["container-runtimes"]) == ("apptainer", ["apptainer", "podman"])
+        found = self.read(facts(runtimes=("podman",), chosen={"container-runtime": "none"}))
+        assert found["container-runtimes"] == ["podman"]
+
+    def test_choices_that_a_profile_takes(self) -> None:
+        own = {
+            "modules": ["", "gcc"],
+            "env": {"A": "1"},
+            "venv": "v",
+            "conda-env": "ray",
+            "run-dir": "runs",
+            "mem": "4G",
+        }
+        found = profile.chosen_values({**own, "load-env": [""], "qos": None, "exp-name": "x"})
+        assert found == {"modules": ["gcc"], "env": {"A": "1"}, "venv": os.path.abspath("v"), "conda-env": "ray"}
+        assert profile.chosen_values({"run-dir": "~/runs"}) == {"run-dir": os.path.expanduser("~/runs")}
+
+    def test_why_a_limit_and_a_runtime(self) -> None:
+        text = profile.text_of(facts(runtimes=("apptainer",)))
+        assert "    max-nodes: 2  # it has no more\n" in text
+        assert "Pyxis stands first, as Slurm's own way; then apptainer, singularity" in text
+        site = examined({"scontrol show partition": answers.PARTITIONS.replace("MaxNodes=UNLIMITED", "MaxNodes=1")})
+        assert "    max-nodes: 1\n" in profile.text_of(facts(site))
+
+    def test_a_limit_that_cannot_be_read(self) -> None:
+        site = examined({"scontrol show partition": answers.PARTITIONS.replace("00:01:00", "weird")})
+        given = facts(site, trials=trials.Trials(time="01:00:00"))
+        assert self.read(given)["partitions"]["short"] == {"max-nodes": 2, "max-gpus": 2}
+
+    def test_names_that_are_none_do_not_count(self) -> None:
+        text = answers.PARTITIONS.replace("PartitionName=main", "PartitionName=\x1b[1m")
+        assert [found.name for found in slurm_site.parse_partitions(text)] == ["short"]
+        assert slurm_site.parse_names("lab|\n\x1b\n" + "9" * 5000) == ("lab",)
+        assert slurm_site.parse_gpus("gpu:\x1b:2,gpu:a100:4") == {"a100": 4}
+
+    def test_odd_answers_give_a_profile_that_can_be_read(self) -> None:
+        random = Random(1)
+        target = config_files.profile_target("here", "--write", os.environ)
+        target.parent.mkdir(parents=True)
+        for _ in range(100):
+            texts = {
+                "scontrol show config": answers.WITH_ACCOUNTS,
+                "scontrol show partition": answers.PARTITIONS,
+                "scontrol show node": answers.NODES,
+                "sacctmgr -n -P show assoc": "lab||\n",
+                "sacctmgr -n -P show user": "lab\n",
+            }
+            changes = {key: odd(text, random) for key, text in texts.items()}
+            site = examined(changes)
+            advice.advise(site)
+            if site.partitions:
+                text = profile.text_of(facts(site, trials=trials.Trials(time="01:00:00")))
+                target.write_text(text)
+                flags = {"exp_name": "x", "command": "true", "profile": "here"}
+                found = config.resolve(flags, os.environ, Path.cwd())
+                assert not found.problems, (changes, text)
+                found.spec()
 
     def test_memory_is_explained_where_a_job_would_take_all(self) -> None:
         text = answers.CONFIG.replace("DefMemPerCPU            = 512", "DefMemPerNode = UNLIMITED")
@@ -149,9 +216,11 @@ class TestProfile:
     @pytest.mark.parametrize(
         ("name", "pattern"),
         [
-            ("login1.site.example", "login*.site.example"),
-            ("login01-ib", "login*-ib"),
-            ("c3login2.x9.example", "c3login*.x9.example"),
+            ("login1.site.example", "login[0-9]*.site.example"),
+            ("n1", "n[0-9]*"),
+            ("login01-ib", "login01-ib"),
+            ("h100-login", "h100-login"),
+            ("c3login2.x9.example", "c3login[0-9]*.x9.example"),
             ("head", "head"),
             ("10.0.0.1", "10.0.0.1"),
             ("17", "17"),
@@ -159,6 +228,32 @@ class TestProfile:
     )
     def test_hosts(self, name: str, pattern: str) -> None:
         assert profile.host_pattern(name) == pattern
+        assert fnmatchcase(name, pattern)
+        assert not fnmatchcase("notebook", pattern)
+
+    def test_hosts_with_a_domain(self) -> None:
+        assert profile.host_patterns(("login1", "login1.site.example")) == ["login[0-9]*.site.example"]
+        assert profile.host_patterns(("login1",)) == ["login[0-9]*"]
+
+    @pytest.mark.parametrize(
+        ("hosts", "taken"),
+        [
+            ("[login1]", True),
+            ("[LOGIN*]", True),
+            ("[login7]", True),
+            ("login1.site.example", True),
+            ("[other, log]", False),
+            ("[login1", False),
+            ("", False),
+        ],
+    )
+    def test_a_host_that_has_a_profile(self, tmp_path: Path, hosts: str, taken: bool) -> None:
+        folder = tmp_path / "etc/xdg/slurm-launch/profiles"
+        folder.mkdir(parents=True)
+        (folder / "first.yaml").write_text(f"hosts: {hosts}\n")
+        names = ("login1", "login1.site.example") if "site" in hosts else ("login1",)
+        assert profile.taken_by(names, os.environ) == ["first"] * taken
+        assert profile.taken_by(("elsewhere",), os.environ) == []
 
     def test_gpu_types_only_where_names_tell_them(self) -> None:
         site = Site()
@@ -170,121 +265,3 @@ class TestProfile:
         assert profile.gpu_types(replace(site, nodes=[*site.nodes, *mixed])) == {}, "m tells nothing"
         site.nodes.append(Node("h3"))
         assert profile.gpu_types(site) == {}, "h3 has none"
-
-    def test_nothing_is_overwritten(self, tmp_path: Path) -> None:
-        env = {"XDG_CONFIG_HOME": str(tmp_path)}
-        path = profile.target("here", env)
-        profile.write(path, "a: 1\n")
-        with pytest.raises(UsageError, match="already"):
-            profile.target("here", env)
-        with pytest.raises(UsageError, match="already"):
-            profile.write(path, "b: 2\n")
-        assert path.read_text() == "a: 1\n"
-        for name in ("", "../x", "a/b", ".x", "-x", "a\nb"):
-            with pytest.raises(UsageError, match="needs a name"):
-                profile.target(name, env)
-        with pytest.raises(UsageError, match="no home"):
-            profile.target("x", {})
-
-
-class TestCommand:
-    @pytest.fixture
-    def tools(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-        """Only these programs in PATH, each saying what it is given, or running it as shell code."""
-        folder = tmp_path / "bin"
-        folder.mkdir()
-
-        def install(**programs: str) -> None:
-            for name, said in {"stat": "nfs\n", "ip": answers.ADDRESSES, **programs}.items():
-                code = said[1:] if said.startswith("!") else f"cat <<'END'\n{said}END\n"
-                (folder / name).write_text(f"#!/bin/bash\nPATH=/usr/bin:/bin\n{code}")
-                (folder / name).chmod(0o755)
-            monkeypatch.setenv("PATH", str(folder))
-
-        return install
-
-    @pytest.fixture
-    def slurm(self, tools: Callable[..., None], tmp_path: Path) -> Callable[..., None]:
-        def install(**changes: str) -> None:
-            texts = {"config": answers.CONFIG, "partition": answers.PARTITIONS, "node": answers.NODES}
-            for name, text in texts.items():
-                (tmp_path / name).write_text(text)
-            programs = {
-                "sinfo": answers.VERSION,
-                "scontrol": f'!cat {tmp_path}/"$2"\n',
-                "srun": answers.SRUN_HELP,
-                "sbatch": "!cat >/dev/null\n",
-            }
-            tools(**{**programs, **changes})
-
-        return install
-
-    def test_without_slurm(self, launcher: Launcher, tools: Callable[..., None]) -> None:
-        tools()
-        answer = launcher("doctor")
-        assert (answer.code, answer.err) == (0, "")
-        assert answer.out.startswith("note     slurm       there is no Slurm here")
-        assert "ok       run-dir" in answer.out
-        assert "ok       python" in answer.out
-        for flags in (["--write", "x"], ["--job"]):
-            assert launcher("doctor", *flags).code == 4
-
-    def test_a_good_cluster(self, launcher: Launcher, slurm: Callable[..., None]) -> None:
-        slurm()
-        answer = launcher("doctor")
-        assert (answer.code, answer.err) == (0, "")
-        assert all(line.startswith(("ok ", "note ")) for line in answer.out.splitlines())
-        assert "would take a plain job" in answer.out
-
-    def test_a_problem_has_its_exit_code(self, launcher: Launcher, slurm: Callable[..., None]) -> None:
-        slurm(sbatch="!cat >/dev/null; echo 'sbatch: error: Invalid partition name specified' >&2; exit 1\n")
-        answer = launcher("doctor", "--json", "-p", "nosuch")
-        told = json.loads(answer.out)
-        assert (answer.code, told["ok"], told["schema"], told["profile"]) == (6, False, 1, None)
-        (found,) = [finding for finding in told["findings"] if finding["status"] == "problem"]
-        assert found["about"] == "sbatch"
-        assert "sinfo -s" in found["hint"]
-
-    def test_write(self, launcher: Launcher, slurm: Callable[..., None]) -> None:
-        slurm()
-        answer = launcher("doctor", "--write", "here")
-        path = Path(os.environ["XDG_CONFIG_HOME"], "slurm-launch/profiles/here.yaml")
-        assert answer.code == 0
-        assert answer.out.splitlines()[-1] == f"written  profile     {path}"
-        assert yaml.safe_load(path.read_text())["partition"] == "main"
-        again = launcher("doctor", "--write", "here")
-        assert (again.code, again.out) == (2, "")
-        assert "nothing is overwritten" in again.err
-
-    def test_an_experiments_wishes_do_not_count_but_flags_do(
-        self, launcher: Launcher, slurm: Callable[..., None]
-    ) -> None:
-        slurm(sbatch="!cat >>asked\n")
-        Path("slurm-launch.yaml").write_text("mem: 900G\nnum-gpus: 9\npartition: short\narray: 0-9\n")
-        assert launcher("doctor", "-c", "3").code == 0
-        asked = Path("asked").read_text()
-        assert "#SBATCH --partition=short" in asked
-        assert "#SBATCH --cpus-per-task=3" in asked
-        assert not any(text in asked for text in ("900G", ":9", "=9", "array"))
-
-    def test_a_job_goes_where_the_profile_would_send_it(self) -> None:
-        assert placed(SPEC, examined()) == SPEC, "the cluster's default needs no word"
-        text = answers.PARTITIONS.replace("Default=YES", "Default=NO")
-        site = examined({"scontrol show partition": text, "scontrol show config": answers.WITH_ACCOUNTS})
-        there = placed(SPEC, site)
-        assert (there.partition, there.account) == ("main", "lab")
-        chosen = SPEC.model_copy(update={"partition": "short", "account": "mine"})
-        assert placed(chosen, site) == chosen
-
-    def test_the_job_is_small(self) -> None:
-        site, spec = examined(), SPEC.model_copy(update={"num_nodes": 64, "array": "0-9"})
-        small = for_job(spec, {}, site)
-        assert (small.nodes, small.time, small.array) == (2, "00:05:00", None)
-        assert for_job(spec, {"num_nodes": "64"}, site).nodes == 64
-        assert for_job(SPEC.model_copy(update={"partition": "short"}), {}, site).time == "00:01:00"
-        site.partitions = [Partition("main", default=True, nodes=1)]
-        assert for_job(spec, {}, site).nodes == 1, "there are no two"
-
-    def test_a_wrong_option(self, launcher: Launcher, tools: Callable[..., None]) -> None:
-        tools()
-        assert launcher("doctor", "--mem", "x").code == 2
