@@ -74,7 +74,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "gpu_type": ("num_gpus",),
     **{
         f"container_{name}": _IMAGES
-        for name in ("runtime", "mounts", "workdir", "home", "writable", "cleanenv", "gpus", "setup", "arg")
+        for name in ("mounts", "workdir", "home", "writable", "cleanenv", "gpus", "setup", "arg")
     },
 }
 

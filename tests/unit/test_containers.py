@@ -33,7 +33,6 @@ BAD = [
     (("--container-workdir", "/work"), "--container-workdir without an image has", "add --container-image"),
     (("--container-setup", "true"), "--container-setup without an image has no effect", "add --container-image"),
     (("--container-home",), "--container-home without an image has no effect", "add --container-image"),
-    (("--container-runtime", "podman"), "--container-runtime without an image has no effect", "add --container-image"),
     (("--head-image", "/a.sif", *IMAGE), "--head-image is no image for pyxis: '/a.sif'", "a squashfs file (.sqsh)"),
     (("--container-image", "~/a.sif"), "--container-image is no path that the job can use", "%u stands for"),
     ((*IMAGE, "--container-mounts", "$HOME:/b"), "is not an absolute path: '$HOME'", "%u stands for"),
