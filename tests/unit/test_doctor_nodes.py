@@ -107,7 +107,7 @@ class TestNodes:
 
 
 class TestJob:
-    """The job itself runs in tests/slurm/test_doctor.py."""
+    """The job itself runs in tests/slurm/test_the_doctor.py."""
 
     SHOWN = "JobId=7 JobName=doctor JobState={state} Reason={reason} Dependency=(null) Requeue=1 ExitCode=0:0 x=y\n"
 
