@@ -127,8 +127,6 @@ def _drop_unused(job: Job, own: Layer, inherited: set[str]) -> None:
     """A profile may well speak of GPUs and containers that a job does not have. A user who does is told."""
     container = job.value("container_runtime") != "none" and any(job.value(name) for name in _IMAGES)
     for name, needed in NEEDS.items():
-        if name == "container_runtime" and job.value(name) == "none":
-            continue  # it is why there is no container: without it there would be one
         used = _has_gpus(job) if needed == ("num_gpus",) else container
         if name in job.merged and not used and (name not in own or name in inherited):
             given = job.unused[name] = job.merged.pop(name)

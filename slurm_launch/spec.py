@@ -197,7 +197,7 @@ class LaunchSpec(BaseModel):
 
     sbatch: Directives = option({}, HATCHES, "Add any directive of sbatch; repeat it for more.", metavar="KEY[=VALUE]", examples=("gres=nvme:1",))
     no_sbatch: Dropped = option((), HATCHES, "Drop a directive that we would write.", metavar="KEY", examples=("mem",))
-    srun_arg: Lines = option((), HATCHES, "One more argument for the sruns that start Ray.", metavar="ARG", examples=("--mpi=none",))
+    srun_arg: Annotated[Lines, AfterValidator(values.srun_args)] = option((), HATCHES, "One more argument for the script's sruns.", metavar="ARG", examples=("--mpi=none",))
     ray_arg: Lines = option((), HATCHES, "One more argument for ray start on every node.", metavar="ARG", examples=("--disable-usage-stats",))
     ray_head_arg: Lines = option((), HATCHES, "One more argument for ray start on the head node.", metavar="ARG", examples=("--num-cpus=0",))
     ray_worker_arg: Lines = option((), HATCHES, "One more argument for ray start on the workers.", metavar="ARG", examples=("--labels=role=worker",))
@@ -248,10 +248,10 @@ class LaunchSpec(BaseModel):
         runtime.check(self)
         for mount in self.container_mounts:
             source, target = mount.split(":")[:2]
-            if target == self.temp_dir.rstrip("/") != source:
+            if target == self.temp_dir.rstrip("/") and (source != target or mount.endswith(":ro")):
                 raise BadValue(
-                    f"--container-mounts puts {source} where --temp-dir is: {target}",
-                    f"give --temp-dir {source} instead, or mount it elsewhere: Ray and the script meet in --temp-dir",
+                    f"--container-mounts puts {mount} where --temp-dir is: {target}",
+                    "choose another --temp-dir, or mount it elsewhere: Ray and the script meet in --temp-dir",
                 )
 
     @property

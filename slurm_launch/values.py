@@ -296,7 +296,7 @@ _OWN_VARIABLES = re.compile(
     r"|port_first|port_last|auth|keep_ray_logs|unmanaged_gpus|object_store|(srun|ray|ray_head|ray_worker)_args|command"
     r"|head|nodes|count|head_ip|port|attempt|step_pids|step_fds|joined|batch_pid|step_of|heard|words|why|never|token|dir"
     r"|job_dir|events|address|node_code|lost|ticked|deadline|enough|ready_at|missing|command_took|node"
-    r"|(head|worker)_(step|enter)|enter_for_command|at_end|(worker_)?image|image_env|runtime|workdir|mounts|container(_.*)?|keeper(_pid)?"
+    r"|(head|worker)_(step|enter)|enter_for_command|at_end|(worker_)?image(_env)?|silence|runtime|workdir|mounts|container(_.*)?|keeper(_pid)?"
 )
 
 
@@ -314,6 +314,15 @@ def environment(value: Any) -> Any:
             raise BadValue(f"{name} is no text: {show(text)}", "put the value in quotes")
         pairs[name] = _writable(str(text))
     return pairs
+
+
+def srun_args(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The script listens to its steps, and talks to them: what changes their streams would cut the line."""
+    for word in words:
+        if re.match(r"--(label|output|error|input|unbuffered|pty)\b|-[loeiu]", word):
+            hint = "leave it out; Ray's own logs are kept with --keep-ray-logs"
+            raise BadValue(f"{show(word)} would cut the script off from its nodes", hint)
+    return words
 
 
 # Directives that would take away what the script or the record rests on, and what to use instead.

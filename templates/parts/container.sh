@@ -1,9 +1,9 @@
-mounts=("${mounts[@]//%u/$USER}") image=${image//%u/$USER} # %u: your name
+mounts=("${mounts[@]//%u/$USER}") image=${image//%u/$USER}
 check_container() { # ends the job when a node lacks what the container needs, and names both
   local line lines=() lacks=() answers=0 other='' everywhere=0 hint='mend it there, or leave the node out with --exclude'
   mapfile -t lines < <(timeout 60 srun --nodes="$count" --ntasks="$count" --ntasks-per-node=1 --overlap --export=ALL --cpu-bind=none --mpi=none \
     --kill-on-bad-exit=0 "${srun_args[@]}" bash -c "$(declare -p head image ${worker_image+worker_image} runtime mounts temp_base && \
-    declare -f missing_here temp_folder)"$'\nmissing_here' </dev/null 2>&1 | sort)
+    declare -f missing_here temp_folder)"$'\nmissing_here' </dev/null 2>&1 | sort -u)
   for line in "${lines[@]}"; do
     case $line in
       "missing here: "*) lacks+=("${line#*: }") && say missing "${line#*: }" ;;

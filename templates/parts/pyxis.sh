@@ -8,14 +8,14 @@ in_head_container() { # PROGRAM...: as a step that joins the head's container. s
   # In the container: SIGTERM for the whole job must not end this shell before the program.
   inside='exec 2>&1; trap : TERM; set -m; "$@" & set +m; p=$!; echo "$p" >"$SLAUNCH_NODE_DIR/group"
     while wait "$p" 2>/dev/null; c=$?; ((c > 128)) && kill -0 "$p" 2>/dev/null; do :; done; echo "$c" 2>/dev/null >"$SLAUNCH_NODE_DIR/code"'
-  pass_on() { if [[ -s $job_dir/group ]]; then kill -s "$1" -- "-$(<"$job_dir/group")"; else early=$1; fi; }
+  pass_on() { if [[ -s $job_dir/group ]]; then kill -s "$1" -- "-$(<"$job_dir/group")"; else early+=" $1"; fi; }
   trap 'pass_on TERM' TERM && trap 'pass_on USR1' USR1 && trap 'pass_on USR2' USR2
   set +m
   setsid srun --nodes=1 --ntasks=1 --nodelist="$head" ${cpus:+--cpus-per-task="$cpus"} --overlap --export=ALL --cpu-bind=none --mpi=none \
     "${srun_args[@]}" --container-name="$container:exec" --container-workdir="$workdir" --container-env="$container_env,RAY_ADDRESS,RAY_AUTH_TOKEN_PATH,RAY_TMPDIR,SLAUNCH_NODE_DIR" bash -c "$inside" bash "$@" 2>"$job_dir/command.err" &
   pid=$!
   until [[ -s $job_dir/group ]] || ! kill -0 "$pid" 2>/dev/null; do pause 0.05; done
-  [[ ! $early ]] || pass_on "$early" # a signal that came while the step was on its way
+  for sent in $early; do pass_on "$sent"; done # signals that came while the step was on its way
   while wait "$pid"; sent=$? && ((sent > 128)) && kill -0 "$pid" 2>/dev/null; do :; done # a signal for us ends a wait
   [[ ! -s $job_dir/code ]] || sent=$(<"$job_dir/code")
   ((!sent)) || grep -vE 'Exited with|cpu binding|^pyxis: [a-z]*ing ' "$job_dir/command.err" 2>/dev/null # what Slurm has to say, as of memory
@@ -31,5 +31,5 @@ end_keeper() { exec {keeper}>&- && gone 10 "$keeper_pid"; }
 at_end=(end_keeper)
 # Few images have `ip`: on the nodes Python finds the address from which the head is reached.
 route_source() {
-  "${worker_enter[@]}" python3 -c 'import socket, sys; s = socket.socket(socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET, socket.SOCK_DGRAM); s.connect((sys.argv[1], 1)); print(s.getsockname()[0])' "$1" 2>/dev/null
+  "${worker_enter[@]}" python3 -c 'import socket, sys; s = socket.socket(socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET, socket.SOCK_DGRAM); s.connect((sys.argv[1], 1)); print(s.getsockname()[0])' "$1" 2>/dev/null | tail -n 1
 }

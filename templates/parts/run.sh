@@ -1,9 +1,9 @@
 tick() { # waits a moment for news; then $joined are the nodes whose Ray runs, lost=() those lost now, why[NODE] the reason
   local line kind node rest ended=() && lost=()
-  ((SECONDS - ${ticked:-0} < 9)) || for node in $joined; do heard[$node]=$SECONDS; done # the job was suspended for a while
   for node in "${nodes[@]}"; do kill -0 "${step_pids[${step_of[$node]}]}" 2>/dev/null || ended+=("$node"); done
-  pause 0.1 && while read -t 0 -u "$events" && IFS= read -r -t 9 -u "$events" line; do # bash loses a character when the time of a read ends within a line
-    kind=${line%% *} rest=${line#* } node=${rest%% *} rest=${rest#* } && [[ $kind == ray || ${step_of[${node:-?}]-} ]] || continue; heard[$node]=$SECONDS
+  pause 0.1; ((SECONDS - ${ticked:-$SECONDS} < 9)) || for node in $joined; do heard[$node]=$SECONDS; done # the job was suspended for a while
+  while read -t 0 -u "$events" && IFS= read -r -t 9 -u "$events" line; do # bash loses a character when the time of a read ends within a line
+    kind=${line%% *} rest=${line#* } node=${rest%% *} rest=${rest#* } && [[ $node && ($kind == ray || ${step_of[$node]-}) ]] || continue; heard[$node]=$SECONDS
     case $kind in
       ray) [[ $auth == off || $(printf '%s\n' 2.52 "$node" | sort -V | head -n 1) == 2.52 ]] ||
         say warning "Ray $node knows no tokens (2.52 does): anybody in the network can use this cluster" ;;
@@ -25,7 +25,7 @@ asked_to_end() { # by Slurm, which knows the reason, or by somebody else
   esac
 }
 give_up() { # CODE OUTCOME CAUSE NODE: ends the job, with the likely remedy
-  local hint="Ray's logs are in $run.ray/${image:+; to fetch and unpack an image takes time: --start-timeout}"
+  local hint="Ray's logs are in $run.ray/" && [[ $2 != nodes-missing || ! ${image-} ]] || hint='an image takes time: give a longer --start-timeout'
   pause 1 && [[ ! ${ended_by-} ]] || asked_to_end # when Slurm ends the job, the steps may feel it before we do
   case "${why[$4]-} ${words[$4]-} $(cat "$job_dir/srun-${step_of[$4]}.err")" in
     *'ray: No such file'* | *ray*'not found'*) hint="install Ray on $4, or load an environment that all nodes can see${image:+ (in the image: --container-setup)}" ;;

@@ -3,7 +3,7 @@
 # Made by slurm-launch 0.1.0 at 2026-01-02T03:04:05+00:00. Plain bash 4.4 for Slurm 22.05 or newer and Ray: edit it, sbatch it anywhere.
 # The job ends with the command's own exit code, or with one of ours: 70 head failed, 71 nodes missing, 72 node lost,
 # 73 environment, 74 time limit, 75 ended from outside, 76 temporary directory, 77 script, 78 no network address, 79 container.
-# spec: {"own": {"account": "proj1", "array": "0-9%3", "auth": "off", "begin": "now+1hour", "chdir": "/scratch/me/my runs", "command": "python train.py --name \"it's $SLURM_JOB_ID\" \\\n  --steps 1000\necho done # and said so\n", "comment": "first try", "conda-env": "/opt/envs/my ray", "constraint": "a100&ib", "cpus-per-task": 8, "dashboard": false, "deadline": "2030-12-31T18:00", "dependency": "afterok:1234", "env": {"GREETING": "it's $HOME; `no` \"code\"", "OMP_NUM_THREADS": "4"}, "exclude": "gpu[04-05]", "exclusive": true, "exp-name": "everything", "gpu-type": "a100", "interface": "ib0", "ip-family": "4", "keep-ray-logs": true, "licenses": "matlab:1", "load-env": ["ulimit -c 0", "export NCCL_DEBUG=INFO\nexport NCCL_SOCKET_IFNAME=ib0"], "mail-type": "END,FAIL", "mail-user": "me@example.org", "mem-per-cpu": "4G", "min-nodes": 2, "modules": ["cuda/12.4"], "nice": 100, "no-sbatch": ["licenses"], "node": "gpu[01-03],big1", "num-gpus": 4, "object-store-memory": 8589934592, "on-node-loss": "continue", "partition": "main", "port-range": "20000-20999", "qos": "normal", "ray-arg": ["--disable-usage-stats"], "ray-head-arg": ["--num-cpus=0"], "ray-worker-arg": ["--resources={\"worker\": 1}"], "requeue": true, "reservation": "course", "run-dir": "runs/50%", "sbatch": {"gres": "nvme:1"}, "signal": "B:TERM@120", "srun-arg": ["--label", "--job-name=ray on $HOME"], "start-timeout": 300, "switches": "1@10:00", "temp-dir": "/scratch/%u", "time": "2-12", "venv": "/home/me/venv"}}
+# spec: {"own": {"account": "proj1", "array": "0-9%3", "auth": "off", "begin": "now+1hour", "chdir": "/scratch/me/my runs", "command": "python train.py --name \"it's $SLURM_JOB_ID\" \\\n  --steps 1000\necho done # and said so\n", "comment": "first try", "conda-env": "/opt/envs/my ray", "constraint": "a100&ib", "cpus-per-task": 8, "dashboard": false, "deadline": "2030-12-31T18:00", "dependency": "afterok:1234", "env": {"GREETING": "it's $HOME; `no` \"code\"", "OMP_NUM_THREADS": "4"}, "exclude": "gpu[04-05]", "exclusive": true, "exp-name": "everything", "gpu-type": "a100", "interface": "ib0", "ip-family": "4", "keep-ray-logs": true, "licenses": "matlab:1", "load-env": ["ulimit -c 0", "export NCCL_DEBUG=INFO\nexport NCCL_SOCKET_IFNAME=ib0"], "mail-type": "END,FAIL", "mail-user": "me@example.org", "mem-per-cpu": "4G", "min-nodes": 2, "modules": ["cuda/12.4"], "nice": 100, "no-sbatch": ["licenses"], "node": "gpu[01-03],big1", "num-gpus": 4, "object-store-memory": 8589934592, "on-node-loss": "continue", "partition": "main", "port-range": "20000-20999", "qos": "normal", "ray-arg": ["--disable-usage-stats"], "ray-head-arg": ["--num-cpus=0"], "ray-worker-arg": ["--resources={\"worker\": 1}"], "requeue": true, "reservation": "course", "run-dir": "runs/50%", "sbatch": {"gres": "nvme:1"}, "signal": "B:TERM@120", "srun-arg": ["--mem-bind=local", "--job-name=ray on $HOME"], "start-timeout": 300, "switches": "1@10:00", "temp-dir": "/scratch/%u", "time": "2-12", "venv": "/home/me/venv"}}
 # shellcheck disable=SC2016,SC2054,SC2089,SC2090,SC2209,SC2317,SC2329 # values are data, and some functions run on the nodes
 # ---- 1. What the job asks of Slurm ----
 #SBATCH --job-name=everything
@@ -81,7 +81,7 @@ command -v ray >/dev/null || environment_failed 'ray is not in PATH'
 set +eu && IFS=$' \t\n' && ulimit -n "$(ulimit -Hn)" # what the environment may have set; Ray opens many files
 
 # ---- Settings: every value of this job, quoted; the code below only reads them ----
-unset image token interface ip_family min_nodes on_node_loss keep_ray_logs object_store unmanaged_gpus port_first attempt ticked # not ours
+unset image worker_image token interface ip_family min_nodes on_node_loss keep_ray_logs object_store unmanaged_gpus port_first attempt ticked # not ours
 run=$slaunch_run # the log is $run.log; Ray's own logs go to $run.ray/ when something fails
 start_timeout=300 # seconds within which the nodes must have joined
 min_nodes=2 # the command begins with so many; the others may join later
@@ -93,7 +93,7 @@ port_first=20000 port_last=20999 # the only ports that Ray may use
 auth=off # token: nobody but you can use the cluster; off: anybody in the network can
 keep_ray_logs=1 # after a good run too
 object_store=8589934592 # bytes on each node
-srun_args=(--label '--job-name=ray on $HOME') ray_args=(--disable-usage-stats) ray_head_args=(--include-dashboard=false --num-cpus=0) ray_worker_args=('--resources={"worker": 1}') head_step=() worker_step=() head_enter=() worker_enter=() enter_for_command=() at_end=() # these for containers
+srun_args=(--mem-bind=local '--job-name=ray on $HOME') ray_args=(--disable-usage-stats) ray_head_args=(--include-dashboard=false --num-cpus=0) ray_worker_args=('--resources={"worker": 1}') head_step=() worker_step=() head_enter=() worker_enter=() enter_for_command=() at_end=() # these for containers
 IFS= read -r -d '' command <<'END_OF_COMMAND' # yours, to the letter
 python train.py --name "it's $SLURM_JOB_ID" \
   --steps 1000
@@ -189,12 +189,12 @@ run_node() { # INDEX of the step's first node
   fi
   # A session of its own, and a mark that is inherited: so we find our own processes in the end, and nobody else's.
   SLAUNCH_NODE_DIR=$dir setsid "${enter[@]}" ray start "$@" "${ray_args[@]}" </dev/null &>"$log" & pid=$! SECONDS=5
-  while order+=$more && [[ $order != *. && ! $ended ]] && kill -0 "$pid" 2>/dev/null; do # the time may end within a line
+  while order+=$more && [[ $order != *.* && ! $ended ]] && kill -0 "$pid" 2>/dev/null; do # the time may end within a line
     read -r -t 0.2 more || (($? > 128)) || more=. # nobody is at the other end any more
     ((SECONDS < 5)) || if grep -q 'Ray runtime started' "$log"; then SECONDS=0 && echo "up $node"; elif
       grep -ohsm 1 'Address already in use' "$dir"/t/session_2*/logs/gcs_server.err >>"$log"; then break; fi # Ray would wait 40 s
   done
-  if [[ $order != *. && ! $ended ]]; then
+  if [[ $order != *.* && ! $ended ]]; then
     { grep -iE 'err|exit code|exception|fail|found|space|in use' "$log" || cat "$log"; } | tail -n 5 | cut -c1-300 | sed "s/^/said $node /"
     keep=1 && echo "failed $node its Ray has ended${enter:+: $(tail -n 1 "$log" | cut -c1-200)}"
   fi
@@ -260,10 +260,10 @@ start_workers() { # a srun for each; beyond 32 of them, 32 sruns that share the 
 # ---- 6. Wait for the nodes, run the command, end with its code ----
 tick() { # waits a moment for news; then $joined are the nodes whose Ray runs, lost=() those lost now, why[NODE] the reason
   local line kind node rest ended=() && lost=()
-  ((SECONDS - ${ticked:-0} < 9)) || for node in $joined; do heard[$node]=$SECONDS; done # the job was suspended for a while
   for node in "${nodes[@]}"; do kill -0 "${step_pids[${step_of[$node]}]}" 2>/dev/null || ended+=("$node"); done
-  pause 0.1 && while read -t 0 -u "$events" && IFS= read -r -t 9 -u "$events" line; do # bash loses a character when the time of a read ends within a line
-    kind=${line%% *} rest=${line#* } node=${rest%% *} rest=${rest#* } && [[ $kind == ray || ${step_of[${node:-?}]-} ]] || continue; heard[$node]=$SECONDS
+  pause 0.1; ((SECONDS - ${ticked:-$SECONDS} < 9)) || for node in $joined; do heard[$node]=$SECONDS; done # the job was suspended for a while
+  while read -t 0 -u "$events" && IFS= read -r -t 9 -u "$events" line; do # bash loses a character when the time of a read ends within a line
+    kind=${line%% *} rest=${line#* } node=${rest%% *} rest=${rest#* } && [[ $node && ($kind == ray || ${step_of[$node]-}) ]] || continue; heard[$node]=$SECONDS
     case $kind in
       ray) [[ $auth == off || $(printf '%s\n' 2.52 "$node" | sort -V | head -n 1) == 2.52 ]] ||
         say warning "Ray $node knows no tokens (2.52 does): anybody in the network can use this cluster" ;;
@@ -285,7 +285,7 @@ asked_to_end() { # by Slurm, which knows the reason, or by somebody else
   esac
 }
 give_up() { # CODE OUTCOME CAUSE NODE: ends the job, with the likely remedy
-  local hint="Ray's logs are in $run.ray/${image:+; to fetch and unpack an image takes time: --start-timeout}"
+  local hint="Ray's logs are in $run.ray/" && [[ $2 != nodes-missing || ! ${image-} ]] || hint='an image takes time: give a longer --start-timeout'
   pause 1 && [[ ! ${ended_by-} ]] || asked_to_end # when Slurm ends the job, the steps may feel it before we do
   case "${why[$4]-} ${words[$4]-} $(cat "$job_dir/srun-${step_of[$4]}.err")" in
     *'ray: No such file'* | *ray*'not found'*) hint="install Ray on $4, or load an environment that all nodes can see${image:+ (in the image: --container-setup)}" ;;

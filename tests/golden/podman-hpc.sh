@@ -32,7 +32,7 @@ unset ended_by command_pid job_dir && trap 'ended_by=SIGTERM' TERM && phase=envi
 set +eu && IFS=$' \t\n' && ulimit -n "$(ulimit -Hn)" # what the environment may have set; Ray opens many files
 
 # ---- Settings: every value of this job, quoted; the code below only reads them ----
-unset image token interface ip_family min_nodes on_node_loss keep_ray_logs object_store unmanaged_gpus port_first attempt ticked # not ours
+unset image worker_image token interface ip_family min_nodes on_node_loss keep_ray_logs object_store unmanaged_gpus port_first attempt ticked # not ours
 run=$slaunch_run # the log is $run.log; Ray's own logs go to $run.ray/ when something fails
 start_timeout=180 # seconds within which the nodes must have joined
 temp_base=/tmp # on each node, and short: a Unix socket path holds 107 bytes
@@ -68,16 +68,16 @@ head_ip=${SLAUNCH_NODE_IP-} && unset SLAUNCH_NODE_IP && [[ $head_ip ]] || find_a
 # ---- The container: Ray and the command run in this image, through podman-hpc ----
 phase=container runtime=podman-hpc # which the nodes must have
 image=quay.io/ray:1
-workdir="$PWD" # inside
+workdir=$PWD && workdir=${workdir//%u/$USER} # inside; %u: your name
 mounts=(/data:/data)
 unset LD_LIBRARY_PATH LD_PRELOAD PYTHONPATH PYTHONHOME TMPDIR # the host's would lead the image's programs astray
 export NVIDIA_VISIBLE_DEVICES=${NVIDIA_VISIBLE_DEVICES:-all} # of those that Slurm gave to the job
-mounts=("${mounts[@]//%u/$USER}") image=${image//%u/$USER} # %u: your name
+mounts=("${mounts[@]//%u/$USER}") image=${image//%u/$USER}
 check_container() { # ends the job when a node lacks what the container needs, and names both
   local line lines=() lacks=() answers=0 other='' everywhere=0 hint='mend it there, or leave the node out with --exclude'
   mapfile -t lines < <(timeout 60 srun --nodes="$count" --ntasks="$count" --ntasks-per-node=1 --overlap --export=ALL --cpu-bind=none --mpi=none \
     --kill-on-bad-exit=0 "${srun_args[@]}" bash -c "$(declare -p head image ${worker_image+worker_image} runtime mounts temp_base && \
-    declare -f missing_here temp_folder)"$'\nmissing_here' </dev/null 2>&1 | sort)
+    declare -f missing_here temp_folder)"$'\nmissing_here' </dev/null 2>&1 | sort -u)
   for line in "${lines[@]}"; do
     case $line in
       "missing here: "*) lacks+=("${line#*: }") && say missing "${line#*: }" ;;
@@ -159,12 +159,12 @@ run_node() { # INDEX of the step's first node
   fi
   # A session of its own, and a mark that is inherited: so we find our own processes in the end, and nobody else's.
   SLAUNCH_NODE_DIR=$dir setsid "${enter[@]}" ray start "$@" "${ray_args[@]}" </dev/null &>"$log" & pid=$! SECONDS=5
-  while order+=$more && [[ $order != *. && ! $ended ]] && kill -0 "$pid" 2>/dev/null; do # the time may end within a line
+  while order+=$more && [[ $order != *.* && ! $ended ]] && kill -0 "$pid" 2>/dev/null; do # the time may end within a line
     read -r -t 0.2 more || (($? > 128)) || more=. # nobody is at the other end any more
     ((SECONDS < 5)) || if grep -q 'Ray runtime started' "$log"; then SECONDS=0 && echo "up $node"; elif
       grep -ohsm 1 'Address already in use' "$dir"/t/session_2*/logs/gcs_server.err >>"$log"; then break; fi # Ray would wait 40 s
   done
-  if [[ $order != *. && ! $ended ]]; then
+  if [[ $order != *.* && ! $ended ]]; then
     { grep -iE 'err|exit code|exception|fail|found|space|in use' "$log" || cat "$log"; } | tail -n 5 | cut -c1-300 | sed "s/^/said $node /"
     keep=1 && echo "failed $node its Ray has ended${enter:+: $(tail -n 1 "$log" | cut -c1-200)}"
   fi
@@ -230,10 +230,10 @@ start_workers() { # a srun for each; beyond 32 of them, 32 sruns that share the 
 # ---- 6. Wait for the nodes, run the command, end with its code ----
 tick() { # waits a moment for news; then $joined are the nodes whose Ray runs, lost=() those lost now, why[NODE] the reason
   local line kind node rest ended=() && lost=()
-  ((SECONDS - ${ticked:-0} < 9)) || for node in $joined; do heard[$node]=$SECONDS; done # the job was suspended for a while
   for node in "${nodes[@]}"; do kill -0 "${step_pids[${step_of[$node]}]}" 2>/dev/null || ended+=("$node"); done
-  pause 0.1 && while read -t 0 -u "$events" && IFS= read -r -t 9 -u "$events" line; do # bash loses a character when the time of a read ends within a line
-    kind=${line%% *} rest=${line#* } node=${rest%% *} rest=${rest#* } && [[ $kind == ray || ${step_of[${node:-?}]-} ]] || continue; heard[$node]=$SECONDS
+  pause 0.1; ((SECONDS - ${ticked:-$SECONDS} < 9)) || for node in $joined; do heard[$node]=$SECONDS; done # the job was suspended for a while
+  while read -t 0 -u "$events" && IFS= read -r -t 9 -u "$events" line; do # bash loses a character when the time of a read ends within a line
+    kind=${line%% *} rest=${line#* } node=${rest%% *} rest=${rest#* } && [[ $node && ($kind == ray || ${step_of[$node]-}) ]] || continue; heard[$node]=$SECONDS
     case $kind in
       ray) [[ $auth == off || $(printf '%s\n' 2.52 "$node" | sort -V | head -n 1) == 2.52 ]] ||
         say warning "Ray $node knows no tokens (2.52 does): anybody in the network can use this cluster" ;;
@@ -255,7 +255,7 @@ asked_to_end() { # by Slurm, which knows the reason, or by somebody else
   esac
 }
 give_up() { # CODE OUTCOME CAUSE NODE: ends the job, with the likely remedy
-  local hint="Ray's logs are in $run.ray/${image:+; to fetch and unpack an image takes time: --start-timeout}"
+  local hint="Ray's logs are in $run.ray/" && [[ $2 != nodes-missing || ! ${image-} ]] || hint='an image takes time: give a longer --start-timeout'
   pause 1 && [[ ! ${ended_by-} ]] || asked_to_end # when Slurm ends the job, the steps may feel it before we do
   case "${why[$4]-} ${words[$4]-} $(cat "$job_dir/srun-${step_of[$4]}.err")" in
     *'ray: No such file'* | *ray*'not found'*) hint="install Ray on $4, or load an environment that all nodes can see${image:+ (in the image: --container-setup)}" ;;

@@ -43,7 +43,7 @@ def after(tmp_path: Path, news: str) -> str:
         # The waiting time ends in the middle of a line.
         "printf 'up n'; sleep 0.7; printf '1\\nu'; sleep 0.5; echo 'p n2'",
         # What is not ours, or empty, does no harm.
-        "echo; echo ray; echo nonsense; echo up n1; echo up n2; echo up n1",
+        "echo; echo ray; echo 'ray '; echo up; echo 'up '; echo nonsense; echo up n1; echo up n2; echo up n1",
         # Nor does a line that has lost its end: a node called n1up would have been counted.
         "echo up n1up n2; echo up n1; echo up n2; echo up n",
     ],

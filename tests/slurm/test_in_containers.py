@@ -91,7 +91,7 @@ def test_ray_and_the_command_run_in_the_image(cluster: Cluster, images: Path) ->
             container_image=f"{images}/ray.sqsh",
             worker_image=f"{images}/other.sqsh",
             container_mounts=f"{HOME}/data:/mnt",
-            container_setup=["export MODE='set up'"],
+            container_setup=["export MODE='set up'", "echo; echo 1.0 noise"],
             env={"GIVEN": "it's $mine"},
             command=command,
         )
@@ -100,7 +100,9 @@ def test_ray_and_the_command_run_in_the_image(cluster: Cluster, images: Path) ->
     for job in jobs.values():
         job.wait(150)
         assert (job.code, job.end["outcome"]) == (7, "command-failed"), job.log
-        said = [line for line in job.output if "INFO" not in line]
+        assert job.output.count("1.0 noise") == 1, "before the command; before Ray it is in Ray's log"
+        said = [line for line in job.output if line and "INFO" not in line and "noise" not in line]
+        assert "warning" not in job.phases, job.log
         head, worker = cluster.run(["scontrol", "show", "hostnames", job.state["NodeList"]]).stdout.split()
         assert said == [
             f'NAME="{IN_IMAGE}"',

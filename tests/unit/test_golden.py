@@ -92,7 +92,7 @@ CASES: dict[str, dict[str, Any]] = {
         "port_range": "20000-20999",
         "sbatch": {"gres": "nvme:1"},
         "no_sbatch": ["licenses"],
-        "srun_arg": ["--label", "--job-name=ray on $HOME"],
+        "srun_arg": ["--mem-bind=local", "--job-name=ray on $HOME"],
         "ray_arg": ["--disable-usage-stats"],
         "ray_head_arg": ["--num-cpus=0"],
         "ray_worker_arg": ['--resources={"worker": 1}'],

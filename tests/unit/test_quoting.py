@@ -159,10 +159,11 @@ def test_text_for_a_container_survives_the_shell(runtime: str) -> None:
         done = subprocess.run(
             ["bash", "-c", stubs + block + witness], capture_output=True, env={"PATH": "/usr/bin:/bin"}
         )
-        assert (done.returncode, done.stderr) == (0, b"")
-        *words, end, from_setup, program = done.stdout.decode().split("\0")
+        *words, end, program = done.stdout.decode().split("\0")
         assert words[words.index(text) + 1] == "last"
-        assert (end, from_setup, program) == ("END", text, "PROGRAM\n")
+        assert (end, program) == ("END", "PROGRAM\n")
+        # Its output is nobody's answer: the script asks programs behind it for versions and addresses.
+        assert (done.returncode, done.stderr.decode()) == (0, f"{text}\0")
 
     check()
 
