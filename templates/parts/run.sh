@@ -28,7 +28,7 @@ give_up() { # CODE OUTCOME CAUSE NODE: ends the job, with the likely remedy
   local hint="Ray's logs are in $run.ray/" && [[ $2 != nodes-missing || ! ${image-} ]] || hint='an image takes time: give a longer --start-timeout'
   pause 1 && [[ ! ${ended_by-} ]] || asked_to_end # when Slurm ends the job, the steps may feel it before we do
   case "${why[$4]-} ${words[$4]-} $(cat "$job_dir/srun-${step_of[$4]}.err")" in
-    *'ray: No such file'* | *ray*'not found'*) hint="install Ray on $4, or load an environment that all nodes can see${image:+ (in the image: --container-setup)}" ;;
+    *'ray: No such file'* | *'ray: '*'not found'* | *'"ray": '*'not found'*) hint="install Ray on $4, or load an environment that all nodes can see${image:+ (in the image: --container-setup)}" ;;
     *'No space left'*) hint="no space on $4: choose another --temp-dir" ;;
     *[Vv]'ersion mismatch'*) hint='the nodes have different versions of Ray or Python' ;;
     *'onnection failure'* | *'imed out'*) hint="$4 cannot be reached: leave it out with --exclude, or choose --interface" ;;
