@@ -9,4 +9,4 @@ end() { # CODE OUTCOME [CAUSE HINT [NODE]]: the only way out. Stops what we star
 environment_failed() { end 73 environment-failed "failed: $1" 'mend the environment options, or this script' "${SLURMD_NODENAME-}"; }
 trap 'end 77 script-failed "the script itself ended" "an exit in the environment code? else look at the lines above"' EXIT
 trap '[[ ! ${command_pid-} ]] || kill -USR1 -- "-$command_pid"' USR1 && trap '[[ ! ${command_pid-} ]] || kill -USR2 -- "-$command_pid"' USR2 # --signal
-unset ended_by command_pid job_dir && trap 'ended_by=SIGTERM' TERM && phase=environment SECONDS=0
+unset ended_by command_pid job_dir && trap 'ended_by=SIGTERM' TERM && trap : PIPE && phase=environment SECONDS=0

@@ -26,7 +26,7 @@ end() { # CODE OUTCOME [CAUSE HINT [NODE]]: the only way out. Stops what we star
 environment_failed() { end 73 environment-failed "failed: $1" 'mend the environment options, or this script' "${SLURMD_NODENAME-}"; }
 trap 'end 77 script-failed "the script itself ended" "an exit in the environment code? else look at the lines above"' EXIT
 trap '[[ ! ${command_pid-} ]] || kill -USR1 -- "-$command_pid"' USR1 && trap '[[ ! ${command_pid-} ]] || kill -USR2 -- "-$command_pid"' USR2 # --signal
-unset ended_by command_pid job_dir && trap 'ended_by=SIGTERM' TERM && phase=environment SECONDS=0
+unset ended_by command_pid job_dir && trap 'ended_by=SIGTERM' TERM && trap : PIPE && phase=environment SECONDS=0
 
 # ---- 2. Environment: loaded once, here; the nodes get it from srun ----
 set +eu && IFS=$' \t\n' && ulimit -n "$(ulimit -Hn)" # what the environment may have set; Ray opens many files
@@ -239,7 +239,7 @@ start_step() { # NODE...: one srun that runs run_node there. It says everything 
     --export=ALL --cpu-bind=none --mpi=none --kill-on-bad-exit=0 --wait=0 "${srun_args[@]}" "${role[@]}" bash -c "$node_code" bash "$first" \
     <"$job_dir/to-$step" >"$job_dir/from-nodes" 2>"$job_dir/srun-$step.err" &
   step_pids+=($!) && exec {fd}>"$job_dir/to-$step" && step_fds+=("$fd")
-  echo "$token" >&"$fd" # by this pipe, so that no command line, environment or shared file shows it
+  { echo "$token" >&"$fd"; } 2>/dev/null # by this pipe, so that no command line, environment or shared file shows it
 }
 start_cluster() {
   local random && phase=bring-up step_pids=() step_fds=() joined='' never='' attempt=${attempt:-0} batch_pid=$$
@@ -260,7 +260,7 @@ stop_cluster() { # OUTCOME: the command gets SIGTERM and ten seconds, then SIGKI
   local order='stop and keep the logs.' fd
   [[ ! ${command_pid-} ]] || { kill -- "-$command_pid" && ! gone 10 "-$command_pid" && kill -KILL -- "-$command_pid"; } 2>/dev/null
   [[ $1 != @(ok|retry) || ${keep_ray_logs-} ]] || order=stop.
-  trap : PIPE && for fd in "${step_fds[@]}"; do { echo "$order $order" >&"$fd"; } 2>/dev/null; done # twice, see tick; some may be gone already
+  for fd in "${step_fds[@]}"; do { echo "$order $order" >&"$fd"; } 2>/dev/null; done # twice, see tick; some may be gone already
   gone 20 "${step_pids[@]}" # a node that does not answer is left to Slurm, which ends its step when this script is over
   rm -rf "${job_dir:?}" && [[ $1 == retry ]] || "${at_end[@]}"
 }

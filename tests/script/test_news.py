@@ -65,3 +65,15 @@ def test_a_lost_node_has_not_joined(tmp_path: Path) -> None:
 )
 def test_a_ray_without_tokens_is_told(tmp_path: Path, version: str, warned: bool) -> None:
     assert (f"warning Ray {version} knows no tokens" in after(tmp_path, f"echo ray {version} client")) == warned
+
+
+def test_a_step_that_is_gone_before_it_gets_its_token(tmp_path: Path) -> None:
+    """srun may refuse an option at once: to write to it then must not end the script, which has yet to tell the cause."""
+    report = (TEMPLATES / "parts/report.sh").read_text(encoding="utf-8")
+    steps = (TEMPLATES / "parts/steps.sh").read_text(encoding="utf-8")
+    late = 'echo() { sleep 0.5; builtin echo "$@"; }\nsrun() { :; }'
+    code = f"""{report}\n{steps}\n{late}
+declare -A step_of=() && step_pids=() step_fds=() job_dir=$PWD head=n1 token=secret SLURM_JOB_CPUS_PER_NODE=1
+start_step n1; printf 'AFTER\\n'; trap - EXIT"""
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("AFTER\n", "")
