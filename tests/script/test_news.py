@@ -68,7 +68,7 @@ def test_a_ray_without_tokens_is_told(tmp_path: Path, version: str, warned: bool
 
 
 def test_a_step_that_is_gone_before_it_gets_its_token(tmp_path: Path) -> None:
-    """srun may refuse an option at once: to write to it then must not end the script, which has yet to tell the cause."""
+    """srun may refuse an option at once: to write to it then must not end the script, which has to tell the cause."""
     report = (TEMPLATES / "parts/report.sh").read_text(encoding="utf-8")
     steps = (TEMPLATES / "parts/steps.sh").read_text(encoding="utf-8")
     late = 'echo() { sleep 0.5; builtin echo "$@"; }\nsrun() { :; }'
