@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from slurm_launch import process, runs, slurm
+from slurm_launch import joblog, process, slurm
 from slurm_launch.errors import LaunchError, NoCommandCode
 from slurm_launch.launch import TIMEOUT, Tell, warn
 from slurm_launch.process import Result, Runner
@@ -137,7 +137,7 @@ _ENDINGS = {
 def command_code(run: Run, job: JobState) -> int:
     """The exit code of the command itself, or NoCommandCode."""
     log = log_of(run, job)
-    end = runs.read_end(log)
+    end = joblog.read_end(log)
     code = job.code
     if job.state == "UNKNOWN" and end is not None:
         code = end.code

@@ -1,8 +1,8 @@
 """Where a user's runs are: an index of their records, so that a run can be named from any directory.
 
-The index is a hint, never the truth: the records are. It is a file of lines, one for each launch, that many processes may
-append to at once. Lines that cannot be read are passed over, records that are gone are forgotten, and what lies in the
-current directory is found without it. So a damaged or lost index costs nothing but the way to other directories.
+The index is a hint, never the truth: the records are. It is a file of lines, one for each launch, that many
+processes may append to at once. Lines that cannot be read are passed over, records that are gone are forgotten, and
+what lies in the current directory is found without it.
 """
 
 from __future__ import annotations
