@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,8 @@ class Run:
     host: str
     version: str
     schema: int = SCHEMA
+    cancelled: str | None = None  # when we were asked to end it
+    tasks: dict[str, Any] = field(default_factory=dict)  # how each job or task of an array ended, once that is known
 
     def with_job(self, job_id: str, cluster: str | None, submitted: str) -> Run:
         return replace(self, job_id=job_id, cluster=cluster, submitted=submitted)
@@ -73,7 +75,8 @@ def read(path: str | os.PathLike[str]) -> Run:
 
 
 def _checked(data: Mapping[str, Any], at: str) -> Run:
-    known = {field.name: str(field.type) for field in fields(Run)}
+    known = {one.name: str(one.type) for one in fields(Run)}
+    data = {"cancelled": None, "tasks": {}, **data}  # unknown to the first records
     kinds: dict[str, Any] = {
         "str": str,
         "str | None": (str, type(None)),
