@@ -22,6 +22,7 @@ VERBS = {
     "rehearse": ("slurm_launch.cli.rehearse", "Run the script on this machine, with real Ray and without Slurm."),
     "check": ("slurm_launch.cli.check", "Try the script without queueing it: bash -n, shellcheck, sbatch --test-only."),
     "doctor": ("slurm_launch.cli.doctor", "Look at the cluster: what works here, what is missing; write its profile."),
+    "cancel": ("slurm_launch.cli.cancel", "End runs: the command gets its time to save, and its Ray as long as that."),
     "attach": ("slurm_launch.cli.attach", "A shell or a command inside a running job, beside its Ray."),
     "dashboard": ("slurm_launch.cli.dashboard", "The way to the dashboard of a running job; --open opens it."),
     "config": ("slurm_launch.cli.config", "Show, locate and begin the configuration."),
