@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,16 @@ END = """\
 [slurm-launch] {0}:39+0000 stopping
 [slurm-launch] {0}:40+0000 end outcome=node-lost code=72 phase=command node=n2 cause="n2 was lost" hint="look at n2"
 """
+
+
+@pytest.fixture(autouse=True)
+def slurm_is_in_greenwich(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Slurm's times are local ones."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
 
 
 @pytest.fixture
