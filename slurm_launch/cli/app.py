@@ -21,6 +21,8 @@ VERBS = {
     "render": ("slurm_launch.cli.render", "Print the script; needs no Slurm."),
     "rehearse": ("slurm_launch.cli.rehearse", "Run the script on this machine, with real Ray and without Slurm."),
     "check": ("slurm_launch.cli.check", "Try the script without queueing it: bash -n, shellcheck, sbatch --test-only."),
+    "list": ("slurm_launch.cli.listing", "List the runs, the newest first."),
+    "status": ("slurm_launch.cli.status", "Tell how a run is doing."),
     "doctor": ("slurm_launch.cli.doctor", "Look at the cluster: what works here, what is missing; write its profile."),
     "cancel": ("slurm_launch.cli.cancel", "End runs: the command gets its time to save, and its Ray as long as that."),
     "attach": ("slurm_launch.cli.attach", "A shell or a command inside a running job, beside its Ray."),
