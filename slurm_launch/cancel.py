@@ -1,4 +1,4 @@
-"""End jobs: gently, by the script's own teardown, or at once. Never one that is not the user's own, by record and by Slurm."""
+"""End jobs: gently, by their own teardown, or at once; never one that is not the user's own by record and by Slurm."""
 
 from __future__ import annotations
 
@@ -62,18 +62,26 @@ def survey(wanted: Sequence[tuple[Run, str]], ask: Asking, user: str | None = No
             raise UsageError("the run has no job id, so nobody knows its job", at=run.record, hint=hint)
         if run.user not in names:
             hint = f"nothing was cancelled; {run.user} can do it"
-            raise UsageError(f"job {run.job_id} is {run.user}'s by its record, and you are {user}", at=run.record, hint=hint)
+            raise UsageError(
+                f"job {run.job_id} is {run.user}'s by its record, and you are {user}", at=run.record, hint=hint
+            )
     states = _states({run.record: run for run, _ in wanted}.values(), ask)
     targets: dict[tuple[str | None, str], Target] = {}
     over: dict[str, None] = {}
     for run, argument in wanted:
         task = task_of(run, argument)
-        there = [one for one in states[run.cluster] if one.id.partition("_")[0] == run.job_id and task in (None, one.id)]
+        there = [
+            one for one in states[run.cluster] if one.id.partition("_")[0] == run.job_id and task in (None, one.id)
+        ]
         alive = [one for one in there if not one.ended]
         for one in alive:
             _check_identity(run, one, user)
             known = targets.get((run.cluster, one.id))
-            targets[run.cluster, one.id] = known if known and known.whole else Target(run, one.id, one.state, observe.log_of(run, one.id), task is None)
+            targets[run.cluster, one.id] = (
+                known
+                if known and known.whole
+                else Target(run, one.id, one.state, observe.log_of(run, one.id), task is None)
+            )
         if not alive:
             over[_how(run, task, there)] = None
     return Survey(list(targets.values()), list(over))
@@ -222,7 +230,10 @@ def _gone(targets: Sequence[Target], ask: Asking) -> list[Target]:
     with suppress(SlurmUnavailable):
         states = _states([target.run for target in targets], ask)
         alive = {
-            (cluster, one.id) for cluster, jobs in states.items() for one in jobs if not one.ended and one.state not in _ENDING
+            (cluster, one.id)
+            for cluster, jobs in states.items()
+            for one in jobs
+            if not one.ended and one.state not in _ENDING
         }
         return [target for target in targets if (target.run.cluster, target.id) not in alive]
     return []
@@ -230,5 +241,9 @@ def _gone(targets: Sequence[Target], ask: Asking) -> list[Target]:
 
 def still_there(left: Sequence[Target], now: bool, grace: float = GRACE) -> WrongMoment:
     ids = " ".join(target.id for target in left)
-    hint = "`squeue --me` tells what Slurm waits for" if now else f"it may still end; `slurm-launch cancel --now {ids}` does not wait for it"
+    hint = (
+        "`squeue --me` tells what Slurm waits for"
+        if now
+        else f"it may still end; `slurm-launch cancel --now {ids}` does not wait for it"
+    )
     return WrongMoment(f"not ended after {grace:g} s: job {ids}", at=left[0].log, hint=hint)

@@ -80,7 +80,7 @@ def _agreed(targets: Sequence[Target]) -> bool:
         hint = "nothing was cancelled; say so with -y"
         raise UsageError(f"this would end {len(targets)} jobs, and there is nobody to ask", hint=hint)
     for target in targets[:20]:
-        print(printable(f"  {target.id}  {target.state.lower()}  {target.run.name}"), file=sys.stderr)
+        print(printable(f"  {target.id}  {target.state.lower()}  {target.run.name}", sys.stderr), file=sys.stderr)
     if len(targets) > 20:
         print(f"  and {len(targets) - 20} more", file=sys.stderr)
     print(f"End these {len(targets)} jobs? [y/N] ", end="", file=sys.stderr, flush=True)
