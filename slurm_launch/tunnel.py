@@ -68,8 +68,11 @@ async def _near_end(srun: Popen[bytes], listener: socket.socket, ready: Callable
         await asyncio.wait_for(ours.reader.readuntil(mux.HELLO), START)
     except asyncio.TimeoutError:
         return f"the step did not start within {START:g} s\n" + await _said(hearing, words)
-    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+    except asyncio.IncompleteReadError as error:
+        words.append(error.partial[-1000:])
         return await _said(hearing, words)
+    except asyncio.LimitOverrunError:
+        return "the environment of the job prints too much"
 
     numbers = count(1)
 

@@ -8,7 +8,7 @@ if [[ ! -O $slaunch_at || -L $slaunch_at || ! -O $slaunch_at/attach ]]; then # w
 fi
 # The terminal is yours; all else is as the command has it, without what Slurm sets for this step.
 for slaunch_name in TERM COLORTERM NO_COLOR; do
-  [[ ! ${!slaunch_name+x} ]] || slaunch_terminal+=("$slaunch_name=${!slaunch_name}")
+  [[ $(declare -p "$slaunch_name" 2>/dev/null) != 'declare -x '* ]] || slaunch_terminal+=("$slaunch_name=${!slaunch_name}")
 done
 while read -r slaunch_name; do unset "$slaunch_name"; done 2>/dev/null < <(compgen -e)
 # shellcheck source=/dev/null

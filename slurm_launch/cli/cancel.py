@@ -57,21 +57,25 @@ def _end(targets: Sequence[Target], now: bool, *, wait: bool, quiet: bool) -> li
     """Cancel, and wait; returns those that are still there."""
     ask = asking()
     cancelling.send(targets, ask, now=now)
-    cancelling.remember(targets, warn)
-    saving = [target for target in targets if target.listening and not now]
-    if now and any(target.listening for target in targets):
-        note("Ray ends at once, so the command may not be able to save what is in it")
-    elif saving:
-        what = f"job {saving[0].id} has" if len(saving) == 1 else f"{len(saving)} jobs have"
-        note(f"{what} been asked to end; the command gets ten seconds to save its work")
-    if not wait:
-        return []
-    show = (lambda _: None) if quiet else (lambda target: print(f"job {target.id} has ended", flush=True))
     try:
+        cancelling.remember(targets, warn)
+        _explain(targets, now)
+        if not wait:
+            return []
+        show = (lambda _: None) if quiet else (lambda target: print(f"job {target.id} has ended", flush=True))
         return cancelling.wait(targets, ask, gone=show)
     except KeyboardInterrupt:
         note(f"the cancellation goes on; `slurm-launch status {targets[0].id}` tells how far it is")
         raise
+
+
+def _explain(targets: Sequence[Target], now: bool) -> None:
+    running = [target for target in targets if target.listening]
+    if now and running:
+        note("Ray ends at once, so the command may not be able to save what is in it")
+    elif running:
+        what = f"job {running[0].id} has" if len(running) == 1 else f"{len(running)} jobs have"
+        note(f"{what} been asked to end; the command gets ten seconds to save its work")
 
 
 def _agreed(targets: Sequence[Target]) -> bool:
