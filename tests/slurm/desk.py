@@ -63,7 +63,8 @@ class Desk:
         """Until the log says so."""
         deadline = time.monotonic() + seconds
         while not re.search(text, log := self.log(run, task)):
-            assert time.monotonic() < deadline and " end outcome=" not in log, f"{text!r} did not come:\n{log}"
+            over = time.monotonic() > deadline or " end outcome=" in log
+            assert not over, f"{text!r} did not come:\n{log}"
             time.sleep(0.1)
 
     def up(self, run: Run, task: str = "") -> Run:
