@@ -51,7 +51,7 @@ def shown(state: str, code: str = "0:0", script: str = SCRIPT) -> Result:
     """As scontrol of 22.05 prints it, cut short."""
     return queue(
         f"JobId=12 JobName=t UserId=alice(7001) GroupId=alice(7001) MCS_label=N/A Priority=1 Nice=0 Account=lab"
-        f" QOS=normal JobState={state} Reason=NonZeroExitCode Dependency=(null) Requeue=1 Restarts=0 BatchFlag=1 Reboot=0"
+        f" QOS=normal JobState={state} Reason=NonZeroExitCode Dependency=(null) Requeue=1 Restarts=0 BatchFlag=1"
         f" ExitCode={code} RunTime=00:00:01 SubmitTime=2026-11-16T11:48:18 StartTime=2026-11-16T11:48:20"
         f" EndTime=2026-11-16T11:48:21 Partition=main NodeList=n1 NumNodes=1 Command={script} WorkDir=/home/alice "
     )
