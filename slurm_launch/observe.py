@@ -100,16 +100,17 @@ class Task:
         }[self.phase]
 
 
-def look(run: Run, ask: Asking) -> list[Task]:
+def look(run: Run, ask: Asking, *, logs: bool = True) -> list[Task]:
     """All that is known of a run, a Task for each job or task of an array, with what their logs tell.
 
-    Raises SlurmUnavailable when Slurm does not answer, unless the record remembers the end.
+    Without `logs` these are left alone, unless a log is the last witness, and then only its end is read: for those
+    who look often. Raises SlurmUnavailable when Slurm does not answer, unless the record remembers the end.
     """
     if run.job_id is None:
         return [_unseen(run, "")]
     ours, problem = _squeue(slurm.squeue_argv(run.job_id, run.cluster), ask)
     states = [(state, "squeue") for state in ours if is_of(run, state)]
-    remembered = remembered_tasks(run)
+    remembered = remembered_tasks(run, logs=logs)
     if problem and not remembered:
         raise problem
     if not remembered:
@@ -122,8 +123,10 @@ def look(run: Run, ask: Asking) -> list[Task]:
             states = [(state, "scontrol") for state in _scontrol(run, run.job_id, ask) if is_of(run, state)]
     if not states and remembered:
         return remembered
-    tasks = [_with_log(_task(run, state, source), run) for state, source in states]
-    return sorted(tasks, key=_order) or [_by_log(_unseen(run, run.job_id), run)]
+    tasks = [_task(run, state, source) for state, source in states]
+    if logs:
+        tasks = [_with_log(task) for task in tasks]
+    return sorted(tasks, key=_order) or [_by_log(_unseen(run, run.job_id), run, brief=not logs)]
 
 
 def look_at_all(all_runs: Sequence[Run], ask: Asking, user: str) -> tuple[dict[str, list[Task]], LaunchError | None]:
@@ -150,7 +153,7 @@ def is_of(run: Run, state: JobState) -> bool:
     return not early and state.name in (None, run.exp_name) and state.user in (None, run.user)
 
 
-def remembered_tasks(run: Run) -> list[Task]:
+def remembered_tasks(run: Run, *, logs: bool = True) -> list[Task]:
     """How the record remembers the run's end; nothing when it does not."""
     found = []
     for task_id, data in run.tasks.items():
@@ -159,8 +162,9 @@ def remembered_tasks(run: Run) -> list[Task]:
             task = Task(task_id, str(data["state"]), "record", log_of(run, task_id), times=times)
             known = {name: data[name] for name in ("reason", "code", "signal", "nodes", "num_nodes", "partition")}
             found.append(replace(task, **known, restarts=int(data["restarts"])))
-    with_logs = [_with_log(task, run) for task in found]
-    return with_logs if all(task.ended for task in found) else []
+    if not all(task.ended for task in found):
+        return []
+    return [_with_log(task) for task in found] if logs else found
 
 
 def remember(run: Run, tasks: Sequence[Task]) -> Run:
@@ -272,12 +276,16 @@ def _task(run: Run, state: JobState, source: str) -> Task:
     )
 
 
-def _with_log(task: Task, run: Run) -> Task:
+def _with_log(task: Task) -> Task:
     """The task with what its log tells."""
     try:
-        life = joblog.read(task.log).last
+        return with_life(task, joblog.read(task.log).last)
     except OSError:
         return task
+
+
+def with_life(task: Task, life: Life) -> Task:
+    """The task with what the last life in its log tells."""
     started = task.times.get("started")
     former = task.waiting or (task.restarts and started and life.began and life.began < started - timedelta(seconds=9))
     if former or not life.times:  # it has been requeued, and this life has not said anything yet
@@ -299,9 +307,9 @@ def _by_log(task: Task, run: Run, brief: bool = False) -> Task:
         return task
     end = joblog.read_end(task.log)
     if end is None:
-        return task if brief else _with_log(task, run)
+        return task if brief else _with_log(task)
     if end.code is not None:
         state = _STATES.get(end.outcome, "FAILED")
         code = end.code if state in ("COMPLETED", "FAILED") else None
         task = replace(task, state=state, source="log", code=code)
-    return task if brief else _with_log(task, run)
+    return task if brief else _with_log(task)

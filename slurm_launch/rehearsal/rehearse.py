@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurm_launch import follow, launch
+from slurm_launch import follow, launch, observe
 from slurm_launch.errors import LaunchError, NoCommandCode, UsageError
 from slurm_launch.joblog import TAIL
 from slurm_launch.launch import PathText, Tell, warn
@@ -111,7 +111,7 @@ def _judge(log: _Log, run: Run, tell: Tell) -> Rehearsal:
     reason = None if end.reason == "None" else end.reason
     state = JobState(number, end.state, end.code, end.signal, reason)
     try:
-        return Rehearsal(run, follow.command_code(run, state), follow.log_of(run, state))
+        return Rehearsal(run, follow.command_code(run, state), observe.log_of(run, number))
     except NoCommandCode:
         # After `starting` the script calls srun.
         tried = re.search(rb"\[slurm-launch\] \S+ starting .* phase=bring-up", log.tail(), re.DOTALL)
