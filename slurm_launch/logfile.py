@@ -109,8 +109,9 @@ def last_lines(path: str | os.PathLike[str], count: int, counts: Callable[[bytes
         if count <= 0:
             return size
         for newline in _newlines(file, size):
-            if newline == size - 1:
-                continue  # it ends the last line
+            if newline == size - 1:  # it ends the last line
+                end = newline
+                continue
             begin = newline + 1
             file.seek(max(begin, end - _LONGEST))
             count -= counts is None or counts(file.read(min(end - begin, _LONGEST)))

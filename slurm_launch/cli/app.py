@@ -20,6 +20,7 @@ VERBS = {
     "submit": ("slurm_launch.cli.submit", "Write the script and submit it; a bare call does this too."),
     "render": ("slurm_launch.cli.render", "Print the script; needs no Slurm."),
     "rehearse": ("slurm_launch.cli.rehearse", "Run the script on this machine, with real Ray and without Slurm."),
+    "watch": ("slurm_launch.cli.watch", "Watch a run to its end; exit with the command's code."),
     "check": ("slurm_launch.cli.check", "Try the script without queueing it: bash -n, shellcheck, sbatch --test-only."),
     "doctor": ("slurm_launch.cli.doctor", "Look at the cluster: what works here, what is missing; write its profile."),
     "config": ("slurm_launch.cli.config", "Show, locate and begin the configuration."),
