@@ -23,6 +23,7 @@ VERBS = {
     "watch": ("slurm_launch.cli.watch", "Watch a run to its end; exit with the command's code."),
     "check": ("slurm_launch.cli.check", "Try the script without queueing it: bash -n, shellcheck, sbatch --test-only."),
     "doctor": ("slurm_launch.cli.doctor", "Look at the cluster: what works here, what is missing; write its profile."),
+    "attach": ("slurm_launch.cli.attach", "A shell or a command inside a running job, beside its Ray."),
     "config": ("slurm_launch.cli.config", "Show, locate and begin the configuration."),
 }
 DEFAULT_VERB = "submit"
