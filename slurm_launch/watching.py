@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from slurm_launch import observe, slurm
@@ -59,9 +59,9 @@ class Pace:
 class Feed:
     """The log of one task: its text as it comes, and what its lines of ours tell."""
 
-    def __init__(self, task_id: str, path: str) -> None:
+    def __init__(self, task_id: str, file: LogFile) -> None:
         self.task_id = task_id
-        self.file = LogFile(path, last=NEAR_END)
+        self.file = file
         self.lives = Lives()
         self.begun = False  # whether there was any text
         self._rest = b""
@@ -74,6 +74,10 @@ class Feed:
     def ended(self) -> bool:
         """Whether its last line has been written."""
         return self.life.end is not None
+
+    @property
+    def begun_lives(self) -> int:
+        return len([life for life in self.lives.all if life.times])
 
     def read(self) -> bytes:
         restarts = self.file.restarts
@@ -114,7 +118,8 @@ class Sight:
 
     @property
     def array(self) -> bool:
-        return len(self.tasks) > 1 or any("_" in task.id for task in self.tasks)
+        """Whether there is more than one to look at."""
+        return len(self.tasks) > 1
 
 
 class View(Protocol):
@@ -163,6 +168,10 @@ class InThread:
         return self._answer
 
 
+def near_its_end(path: str) -> LogFile:
+    return LogFile(path, last=NEAR_END)
+
+
 class Watch:
     """A run that is being watched."""
 
@@ -175,11 +184,15 @@ class Watch:
         asking: Asking,
         *,
         task: str | None = None,
+        places: bool = True,
+        log_file: Callable[[str], LogFile] = near_its_end,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] = time.sleep,
         ask: Callable[[Callable[[], object]], Pending] = InThread,
     ) -> None:
-        """With `task`, that one task of an array."""
+        """With `task`, that one task of an array. `places`: whether to ask for the place in the queue, too."""
+        self._log_file, self._places = log_file, places
+        self._known_lives: dict[str, int] = {}  # of each log, when Slurm was asked last
         self.view, self.clock, self.sleep = view, clock, sleep
         self.sight = Sight(run)
         self.task = task
@@ -191,6 +204,7 @@ class Watch:
         self._questions = 0
         self._turn = 0
         self._over_at: float | None = None
+        self._lives_then: dict[str, int] = {}
         if not run.spec.get("array"):  # it can be read before Slurm has told anything
             self._feed(run.job_id or "", run.log)
 
@@ -229,6 +243,7 @@ class Watch:
         now = self.clock()
         if self._asked is None and self.pace.due(now) and not self.follower.over:
             self.pace.asked(now)
+            self._lives_then = {feed.task_id: feed.begun_lives for feed in self.sight.feeds.values()}
             self._asked = self._ask_in(self._next_question())
         if self._asked is None or not self._asked.done():
             return
@@ -237,24 +252,25 @@ class Watch:
         if isinstance(answer, _Placed):
             self.sight.place = answer.place
             return
+        self._known_lives = self._lives_then
         before = _states(self.follower.tasks.values())
         self._check_task(answer)
         self.follower.take(answer)  # type: ignore[arg-type]
         if _states(self.follower.tasks.values()) != before:
             self.pace.changed(self.clock())
-        if not self._waiting():
+        if not any(task.waiting for task in self.follower.tasks.values()):
             self.sight.place = None
 
     def _next_question(self) -> Callable[[], object]:
         waiting = self._waiting()
         self._questions = self._questions + 1 if waiting else 0
-        if waiting and self._questions % self.PLACE_EVERY == 1:
+        if waiting and self._places and self._questions % self.PLACE_EVERY == 1:
             return lambda: _Placed(find_place(waiting, self.sight.run, self._asking))
         return self.follower.ask
 
     def _waiting(self) -> Task | None:
         """The job, or what remains of an array, while nothing of it has begun."""
-        tasks = list(self.follower.tasks.values())
+        tasks = self.sight.tasks
         return tasks[0] if len(tasks) == 1 and tasks[0].waiting else None
 
     def _check_task(self, answer: object) -> None:
@@ -299,11 +315,15 @@ class Watch:
 
     def _feed(self, task_id: str, path: str) -> None:
         if task_id not in self.sight.feeds:
-            self.sight.feeds[task_id] = Feed(task_id, path)
+            self.sight.feeds[task_id] = Feed(task_id, self._log_file(path))
 
     def _with_life(self, task: Task) -> Task:
         feed = self.sight.feeds.get(task.id)
-        return observe.with_life(task, feed.life) if feed else task
+        if feed is None:
+            return task
+        if task.waiting and not feed.ended and feed.begun_lives > self._known_lives.get(task.id, 0):
+            task = replace(task, state="RUNNING", source="log", reason=None)  # it has begun since Slurm was asked
+        return observe.with_life(task, feed.life)
 
 
 def _states(tasks: Iterable[Task]) -> dict[str, tuple[str, int]]:

@@ -21,6 +21,7 @@ VERBS = {
     "render": ("slurm_launch.cli.render", "Print the script; needs no Slurm."),
     "rehearse": ("slurm_launch.cli.rehearse", "Run the script on this machine, with real Ray and without Slurm."),
     "watch": ("slurm_launch.cli.watch", "Watch a run to its end; exit with the command's code."),
+    "logs": ("slurm_launch.cli.logs", "Show the log of a run, or those of its nodes."),
     "check": ("slurm_launch.cli.check", "Try the script without queueing it: bash -n, shellcheck, sbatch --test-only."),
     "doctor": ("slurm_launch.cli.doctor", "Look at the cluster: what works here, what is missing; write its profile."),
     "attach": ("slurm_launch.cli.attach", "A shell or a command inside a running job, beside its Ray."),

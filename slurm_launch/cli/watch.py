@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 import typer
 
-from slurm_launch import follow
+from slurm_launch import follow, inside
 from slurm_launch.cli import watch_view
 from slurm_launch.cli.output import markup, note
 from slurm_launch.cli.run_argument import RunArgument, asking, found
@@ -23,12 +21,8 @@ def watch(run: RunArgument = None) -> int:
 
     Ctrl-C stops watching; the job goes on. Exits with the command's own code, or with 5 when the job ended without one.
     """
-    return watched(found(run), task_of(run))
-
-
-def task_of(argument: str | None) -> str | None:
-    """The task of an array that is meant: by 12_3, or by the path of its log."""
-    return argument if argument is not None and re.fullmatch(r"\d+_\d+", argument) else None
+    chosen = found(run)
+    return watched(chosen, inside.task_of(chosen, run))
 
 
 def watched(run: Run, task: str | None = None) -> int:
@@ -36,7 +30,7 @@ def watched(run: Run, task: str | None = None) -> int:
     ask = asking()
     follow.Follower(run, ask)  # a run without a job: told before the screen changes
     with ended_in_order():
-        view = watch_view.chosen()
+        view = watch_view.chosen(labels=bool(run.spec.get("array")) and task is None)
         try:
             watch = Watch(run, view, ask, task=task)
             watch.to_its_end()

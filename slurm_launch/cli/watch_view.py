@@ -29,21 +29,20 @@ def now() -> datetime:
 class Plain:
     """For a pipe or a file: the log as it comes, byte for byte, and between its lines what happens to the job.
 
-    Of an array each line begins with its task."""
+    With labels, for an array, each line of a log begins with its task."""
 
-    def __init__(self, out: BinaryIO, now: Now = now) -> None:
-        self.out, self.now = out, now
+    def __init__(self, out: BinaryIO, labels: bool = False, now: Now = now) -> None:
+        self.out, self.labels, self.now = out, labels, now
         self._said: dict[str, str] = {}  # of each task, last
         self._unfinished = False  # whether the last line of the log has no end yet
         self._begun: dict[str, bytes] = {}  # lines of an array's tasks without an end yet
-        self._array = False
 
     def text(self, feed: Feed, data: bytes) -> None:
         if feed.file.left_out and feed.task_id not in self._begun:
             size = f"{feed.file.left_out / 1e6:.1f} MB"
             self._say(f"the first {size} of the log are left out; `slurm-launch logs {feed.task_id}` shows all")
         before = self._begun.setdefault(feed.task_id, b"")
-        if "_" not in feed.task_id:
+        if not self.labels:
             self._write(data)
             self._unfinished = not data.endswith(b"\n")
             return
@@ -57,8 +56,8 @@ class Plain:
             if task.waiting:
                 news = task.in_words + str(sight.place)  # the expected start changes all the time
                 said = "; ".join(words.waits(task, sight.place, self.now()))
-            elif task.running:
-                news = said = f"runs on {task.nodes}" if task.nodes else "runs"
+            elif task.running and task.nodes:
+                news, said = f"runs {task.restarts}", f"runs on {task.nodes}"  # it gives back one node after the other
             else:
                 continue
             if self._said.get(task.id) != news:
@@ -89,14 +88,18 @@ class Plain:
 
 
 def summary(sight: Sight) -> list[str]:
-    """How it ended, and what took how long."""
+    """How it ended, and what took how long; of a large array, those tasks that did not end well."""
+    tasks = sight.tasks
+    shown = tasks if len(tasks) <= LAST_LINES else [task for task in tasks if task.state != "COMPLETED"]
     lines = []
-    for task in sight.tasks:
+    for task in shown[:LAST_LINES]:
         feed = sight.feeds.get(task.id)
         took = words.timings(task)
         lines.append(f"job {task.id} {words.outcome(task)}" + (f" ({took})" if took else ""))
         if feed is not None and not feed.begun:
             lines.append(f"there is no log: {task.log}")
+    if len(tasks) > LAST_LINES:
+        lines.append(f"job {sight.run.job_id}: {words.counted(tasks)}")
     return lines
 
 
@@ -147,7 +150,7 @@ class Live:
             for line in _output(sight.tasks[0], self.tails, min(LAST_LINES, self.console.size.height - 4)):
                 self.console.print(Text(line), soft_wrap=True)
         good = all(task.state == "COMPLETED" for task in sight.tasks)
-        for line in summary(sight)[-max(LAST_LINES, self.console.size.height - 4) :]:
+        for line in summary(sight):
             self.console.print(Text(printable(line), style="bold green" if good else "bold red"), soft_wrap=True)
 
 
@@ -234,9 +237,9 @@ def _rows(sight: Sight, tails: dict[str, Tail], room: int) -> list[str]:
     return rows + [f"and {len(tasks) - len(shown)} more"] * (len(shown) < len(tasks))
 
 
-def chosen() -> Plain | Live:
+def chosen(labels: bool) -> Plain | Live:
     """What fits where our output goes."""
     if sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb"):
         return Live()
     sys.stdout.flush()
-    return Plain(sys.stdout.buffer)
+    return Plain(sys.stdout.buffer, labels)

@@ -15,6 +15,7 @@ from slurm_launch.errors import LaunchError, NoCommandCode, SlurmUnavailable
 from slurm_launch.process import Result
 from slurm_launch.runs import Run
 from tests.unit.queue_answers import DOWN, GONE, NO_SACCT, queued, sacct
+from tests.unit.some_run import some_run
 
 
 def shown(state: str, code: str = "0:0", reason: str = "None", job: str = "12") -> Result:
@@ -51,24 +52,7 @@ class Scripted:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    return Run(
-        name="t",
-        exp_name="t",
-        spec={},
-        job_id="12",
-        cluster=None,
-        script=f"{tmp_path}/t.sh",
-        log=f"{tmp_path}/t.log",
-        record=f"{tmp_path}/t.json",
-        run_dir=str(tmp_path),
-        submit_dir=str(tmp_path),
-        created="2026-11-16T09:05:07+00:00",
-        submitted="2026-11-16T09:05:08+00:00",
-        argv=[],
-        user="alice",
-        host="login",
-        version="0.1.0",
-    )
+    return some_run(tmp_path)
 
 
 @pytest.mark.parametrize(("state", "code", "expected"), [("COMPLETED", "0:0", 0), ("FAILED", "3:0", 3)])
