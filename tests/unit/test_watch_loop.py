@@ -332,7 +332,8 @@ def test_a_log_that_is_cut_off(run: Run) -> None:
     world.log(1, START + "before\n")
     world.at.append((5, lambda: Path(run.log).write_text("")))
     world.log(10, "after\n")
-    world.watch()
+    watch = world.watch()
+    assert watch.sight.feeds["12"].life.count == 0, "what was cut off is not taken for the new one's"
     assert world.out.endswith(b"before\nafter\n")
     assert world.notes == ["the log of job 12 was cut off or replaced: it goes on from its new beginning"]
 
@@ -417,6 +418,8 @@ def test_a_large_array_is_read_a_part_at_a_time(tmp_path: Path, monkeypatch: pyt
     world = World(run, until((60, tasks(*["RUNNING"] * 200)), (0, tasks(*["COMPLETED"] * 200))))
     for number in range(200):
         world.log(1, f"{number}\n", f"{tmp_path}/t_{number}.log")
+    for number in range(200):
+        world.log(60, "last\n", f"{tmp_path}/t_{number}.log")
 
     class Counting(LogFile):
         def read(self, most: int = 1 << 20) -> bytes:
@@ -425,7 +428,8 @@ def test_a_large_array_is_read_a_part_at_a_time(tmp_path: Path, monkeypatch: pyt
 
     world.watch(log_file=Counting)
     assert max(count for time, count in opened.items() if time < 55) <= 16
-    assert sorted(map(int, world.out.split())) == list(range(200)), "and all of it is shown"
+    assert sorted(map(int, world.out.replace(b"last", b"").split())) == list(range(200)), "and all of it is shown"
+    assert world.out.count(b"last") == 200
 
 
 @pytest.mark.parametrize(
