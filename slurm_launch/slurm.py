@@ -41,6 +41,11 @@ def squeue_user_argv(user: str, clusters: Collection[str] = ()) -> list[str]:
     return ["squeue", *_on(",".join(clusters)), "-h", "-t", "all", "-u", user, "-O", _squeue_format()]
 
 
+def squeue_waiting_argv(partition: str, cluster: str | None = None) -> list[str]:
+    """All jobs that wait in a partition, as far as Slurm shows those of other people."""
+    return ["squeue", *_on(cluster), "-h", "-t", "PENDING", "-p", partition, "-o", "%i|%Q|%u|%r"]
+
+
 def _squeue_format() -> str:
     return ",".join(f"{name}:|" for name in [*_SQUEUE.split(","), "Command", "Name"])  # no width: nothing is cut
 
@@ -382,6 +387,33 @@ def parse_squeue(stdout: str) -> list[JobState]:
             )
         )
     return found
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a job stands among those that wait."""
+
+    place: int  # 1 is the next one
+    of: int
+    others: bool  # whether jobs of other people are among them: a site may hide these
+
+
+# Jobs that wait for something else than their turn.
+_NOT_YET = re.compile(r"JobHeld.*|Dependency.*|BeginTime|.*held.*", re.IGNORECASE)
+
+
+def parse_place(stdout: str, job_id: str) -> Place | None:
+    """The place of a job in the answer to `squeue_waiting_argv`; None when it has none."""
+    waiting = []
+    for line in stdout.splitlines():
+        job, priority, user, reason = (*line.split("|", 3), "", "", "")[:4]
+        if _number(priority) is not None and not _NOT_YET.fullmatch(reason):
+            waiting.append((-int(priority), _number(re.split(r"\D", job)[0]) or 0, job, user))
+    waiting.sort()  # of the same priority, the older one comes first
+    for place, (_, _, job, user) in enumerate(waiting, 1):
+        if job == job_id:
+            return Place(place, len(waiting), any(other != user for *_, other in waiting))
+    return None
 
 
 def parse_sacct(stdout: str) -> list[JobState]:

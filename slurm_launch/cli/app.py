@@ -20,6 +20,8 @@ VERBS = {
     "submit": ("slurm_launch.cli.submit", "Write the script and submit it; a bare call does this too."),
     "render": ("slurm_launch.cli.render", "Print the script; needs no Slurm."),
     "rehearse": ("slurm_launch.cli.rehearse", "Run the script on this machine, with real Ray and without Slurm."),
+    "watch": ("slurm_launch.cli.watch", "Watch a run to its end; exit with the command's code."),
+    "logs": ("slurm_launch.cli.logs", "Show the log of a run, or those of its nodes."),
     "check": ("slurm_launch.cli.check", "Try the script without queueing it: bash -n, shellcheck, sbatch --test-only."),
     "list": ("slurm_launch.cli.listing", "List the runs, the newest first."),
     "status": ("slurm_launch.cli.status", "Tell how a run is doing."),
