@@ -120,9 +120,9 @@ class Task:
 def look(run: Run, ask: Asking, *, logs: bool = True) -> list[Task]:
     """All that is known of a run, a Task for each job or task of an array, with what their logs tell.
 
-    Of what squeue does not know, sacct is asked, then scontrol, then the logs. Without `logs` these are left alone, unless
-    one is the last witness: for those who look often. Raises SlurmUnavailable when Slurm does not answer, unless the
-    record remembers the end.
+    Of what squeue does not know, sacct is asked, then scontrol, then the logs. Without `logs` these are left alone,
+    unless one is the last witness: for those who look often. Raises SlurmUnavailable when Slurm does not answer,
+    unless the record remembers the end.
     """
     if run.job_id is None:
         return [_unseen(run, "")]
