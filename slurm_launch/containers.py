@@ -74,6 +74,10 @@ class Runtime:
         """What goes before the words of `enter` when the command is started from the batch script."""
         return ()
 
+    def join_head(self) -> Sequence[Word]:
+        """What goes before the words of `enter` for one more program on the head node, as `attach` starts it."""
+        return ()
+
 
 class Pyxis(Runtime):
     """NVIDIA's plugin for srun: a step runs in the image from its beginning."""
@@ -101,6 +105,15 @@ class Pyxis(Runtime):
 
     def enter_for_command(self) -> Sequence[Word]:
         return ("in_head_container",)
+
+    def join_head(self) -> Sequence[Word]:
+        # srun gives a step all CPUs of the job on that node, unless one of these variables asks for fewer
+        words: list[Word] = ["env", "-u", "SLURM_CPUS_PER_TASK", "-u", "SLURM_TRES_PER_TASK", "srun"]
+        words += ["--nodes=1", "--ntasks=1", Code('--nodelist="$head"'), "--overlap", "--export=ALL"]
+        words += ["--cpu-bind=none", "--mpi=none", Code('"${srun_args[@]}"')]
+        inside = "$container_env,RAY_ADDRESS,RAY_AUTH_TOKEN_PATH,RAY_TMPDIR,SLAUNCH_NODE_DIR"
+        words += [Code('--container-name="$container:exec"'), Code('--container-workdir="$workdir"')]
+        return [*words, Code(f'--container-env="{inside}"')]
 
 
 class Apptainer(Runtime):

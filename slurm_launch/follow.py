@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from slurm_launch import process, runs, slurm
+from slurm_launch import joblog, process, slurm
 from slurm_launch.errors import LaunchError, NoCommandCode
 from slurm_launch.launch import TIMEOUT, Tell, warn
 from slurm_launch.process import Result, Runner
 from slurm_launch.runs import Run
 from slurm_launch.slurm import JobState
+from slurm_launch.slurm_words import how_it_ended
 
 
 def backoff(first: float = 0.5, longest: float = 5.0) -> Iterator[float]:
@@ -122,22 +123,10 @@ def _accounted(ask: _Asking, poll: Callable[[], Iterable[float]], sleep: Callabl
     return [state for state in states if state.ended]
 
 
-_ENDINGS = {
-    "CANCELLED": "was cancelled",
-    "TIMEOUT": "reached its time limit",
-    "DEADLINE": "could not end before its deadline",
-    "NODE_FAIL": "lost a node",
-    "BOOT_FAIL": "failed because a node did not boot",
-    "PREEMPTED": "was preempted",
-    "OUT_OF_MEMORY": "ran out of memory",
-    "UNKNOWN": "has left the queue without a trace",
-}
-
-
 def command_code(run: Run, job: JobState) -> int:
     """The exit code of the command itself, or NoCommandCode."""
     log = log_of(run, job)
-    end = runs.read_end(log)
+    end = joblog.read_end(log)
     code = job.code
     if job.state == "UNKNOWN" and end is not None:
         code = end.code
@@ -149,9 +138,7 @@ def command_code(run: Run, job: JobState) -> int:
             at=log,
             hint=end.hint,
         )
-    how = _ENDINGS.get(job.state, f"ended as {job.state}")
-    if job.state == "FAILED":
-        how = f"was killed by signal {job.signal}" if 0 < job.signal < 32 else "could not start"
+    how = how_it_ended(job.state, signal=job.signal)
     why = f" ({job.reason})" if job.reason else ""
     raise NoCommandCode(f"job {job.id} {how}{why}, without an exit code of its command", at=log)
 

@@ -98,7 +98,7 @@ def merge(layers: Sequence[Layer]) -> tuple[Layer, list[UsageError]]:
     problems = []
     for layer in layers:
         for names in ALTERNATIVES:
-            chosen = [name for name in names if name in layer and layer[name].value is not None]
+            chosen = [name for name in names if name in layer and layer[name].value not in (None, False)]
             if len(chosen) > 1:
                 flags = " and ".join(flag_name(name) for name in chosen)
                 at = ", ".join(layer[name].at for name in chosen)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from slurm_launch import artifacts
 from slurm_launch.errors import UsageError
 
 SCHEMA = 1
-TAIL = 1 << 16  # as much of a log's end as is searched for the line that tells the outcome
 
 
 @dataclass(frozen=True)
@@ -38,6 +36,8 @@ class Run:
     host: str
     version: str
     schema: int = SCHEMA
+    cancelled: str | None = None  # when we were asked to end it
+    tasks: dict[str, Any] = field(default_factory=dict)  # how each job or task of an array ended, once that is known
 
     def with_job(self, job_id: str, cluster: str | None, submitted: str) -> Run:
         return replace(self, job_id=job_id, cluster=cluster, submitted=submitted)
@@ -75,7 +75,8 @@ def read(path: str | os.PathLike[str]) -> Run:
 
 
 def _checked(data: Mapping[str, Any], at: str) -> Run:
-    known = {field.name: str(field.type) for field in fields(Run)}
+    known = {one.name: str(one.type) for one in fields(Run)}
+    data = {"cancelled": None, "tasks": {}, **data}  # unknown to the first records
     kinds: dict[str, Any] = {
         "str": str,
         "str | None": (str, type(None)),
@@ -94,49 +95,3 @@ def _checked(data: Mapping[str, Any], at: str) -> Run:
 def _damaged(at: str, why: str) -> UsageError:
     hint = "the script beside it has the whole spec; `squeue --me` lists the jobs"
     return UsageError(f"the record is damaged: {why}", at=at, hint=hint)
-
-
-# The end of the log
-
-
-@dataclass(frozen=True)
-class End:
-    """What the last phase line of a log says."""
-
-    outcome: str
-    code: int | None
-    cause: str | None = None
-    hint: str | None = None
-
-    @property
-    def command_ended(self) -> bool:
-        """Whether the code is the command's own."""
-        return self.outcome in ("ok", "command-failed")
-
-
-def parse_end(log: str) -> End | None:
-    """The end line; None when the last phase is another one, as in a job that runs, runs again or was killed."""
-    # Not only at the beginning of a line: the command may have left its last one unfinished.
-    phases = re.findall(r"\[slurm-launch\] \d{4}-\d\d-\d\dT\S+ (\S+)(.*)", log)
-    if not phases or phases[-1][0] != "end":
-        return None
-    # The first of each counts; a cause in quotes may follow and hold anything.
-    outcome = re.search(r" outcome=(\S+)", phases[-1][1])
-    code = re.search(r" code=(\d+)", phases[-1][1])
-    why = re.search(r' cause="(.*?)" hint="(.*)"$', phases[-1][1])
-    return End(
-        outcome[1] if outcome else "unknown",
-        int(code[1]) if code else None,
-        *((why[1], why[2]) if why else (None, None)),
-    )
-
-
-def read_end(log: str | os.PathLike[str]) -> End | None:
-    """`parse_end` of a log file; one that cannot be read tells nothing."""
-    try:
-        with open(log, "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - TAIL))
-            return parse_end(file.read().decode("utf-8", errors="replace"))
-    except OSError:
-        return None

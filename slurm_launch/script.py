@@ -126,6 +126,7 @@ class Container:
     enter: Raw
     worker_enter: Raw
     enter_for_command: Raw
+    join_head: Raw
     env: str  # names of the variables in which the image does not have the last word
     unset: Raw  # of the job's variables those that would lead the image's programs astray
     setup_mark: Raw
@@ -152,6 +153,7 @@ def _container(spec: LaunchSpec) -> Container | None:
         enter=_array([*runtime.enter(spec, HEADS), *setup]),
         worker_enter=_array([*runtime.enter(spec, WORKERS), *setup]) if differ else Raw('"${head_enter[@]}"'),
         enter_for_command=_array(runtime.enter_for_command()),
+        join_head=_array(runtime.join_head()),
         env=",".join(["RAY_AUTH_MODE", *spec.env]),
         unset=Raw(" ".join(name for name in astray if name not in spec.env)),
         setup_mark=Raw(_end_mark("\n".join(spec.container_setup), "END_OF_SETUP")),

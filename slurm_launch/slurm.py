@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from slurm_launch.spec import flag_name, options
 from slurm_launch.values import show
@@ -20,9 +21,30 @@ def show_job_argv(job_id: str, cluster: str | None = None) -> list[str]:
     return ["scontrol", *_on(cluster), "show", "job", "-o", job_id]
 
 
-def sacct_argv(job_id: str, cluster: str | None = None) -> list[str]:
-    """Allocations only (-X), one line for each task of an array."""
-    return ["sacct", *_on(cluster), "-n", "-X", "-P", "-j", job_id, "--format=JobID,State,ExitCode"]
+# What is asked of each. Free text comes last: it may hold the mark between two fields.
+_SQUEUE = (
+    "JobArrayID,State,exit_code,Reason,RestartCnt,NumNodes,NodeList,Partition,UserName,SubmitTime,StartTime,EndTime"
+)
+_SACCT = "JobID,State,ExitCode,AllocNodes,NodeList,Partition,User,Submit,Start,End,JobName,SubmitLine"
+
+
+def squeue_argv(job_id: str, cluster: str | None = None) -> list[str]:
+    """One job, or all tasks of an array, ended ones too as long as Slurm keeps them in mind."""
+    return ["squeue", *_on(cluster), "-h", "-t", "all", "-j", job_id, "-O", _squeue_format()]
+
+
+def squeue_user_argv(user: str, clusters: Collection[str] = ()) -> list[str]:
+    """All jobs of a user."""
+    return ["squeue", *_on(",".join(clusters)), "-h", "-t", "all", "-u", user, "-O", _squeue_format()]
+
+
+def _squeue_format() -> str:
+    return ",".join(f"{name}:|" for name in [*_SQUEUE.split(","), "Command", "Name"])  # no width: nothing is cut
+
+
+def sacct_argv(job_ids: str, cluster: str | None = None) -> list[str]:
+    """Allocations only (-X), one line for each task of an array; several ids are separated by commas."""
+    return ["sacct", *_on(cluster), "-n", "-X", "-P", "-j", job_ids, f"--format={_SACCT}"]
 
 
 def _on(cluster: str | None) -> list[str]:
@@ -206,6 +228,16 @@ class JobState:
     exit_code: int = 0
     signal: int = 0
     reason: str | None = None
+    restarts: int | None = None
+    num_nodes: int | None = None
+    nodes: str | None = None  # n[1-3]
+    partition: str | None = None
+    user: str | None = None
+    name: str | None = None
+    script: str | None = None  # its path, or the line with which it was submitted
+    submitted: datetime | None = None
+    started: datetime | None = None  # while it waits: when Slurm expects it to
+    end: datetime | None = None  # while it runs: when its time is over
 
     @property
     def ended(self) -> bool:
@@ -238,7 +270,28 @@ def _shown_job(line: str) -> JobState | None:
         return None
     job, array, task = number.groups()
     reason = None if state[2] in ("None", "") else state[2]
-    return JobState(_task_id(job, array, task), state[1], int(state[3]), int(state[4]), reason)
+
+    def told(key: str) -> str:
+        found = re.search(rf" {key}=(.*?)(?: [A-Z]\w*=|$)", line)
+        return found[1] if found and found[1] != "(null)" else ""
+
+    return JobState(
+        _task_id(job, array, task),
+        state[1],
+        int(state[3]),
+        int(state[4]),
+        reason,
+        restarts=_number(told("Restarts")),
+        num_nodes=_number(told("NumNodes").partition("-")[0]),
+        nodes=told("NodeList") or None,
+        partition=told("Partition") or None,
+        user=told("UserId").partition("(")[0] or None,
+        name=told("JobName") or None,
+        script=told("Command") or None,
+        submitted=parse_time(told("SubmitTime")),
+        started=parse_time(told("StartTime")),
+        end=parse_time(told("EndTime")),
+    )
 
 
 def _task_id(job: str, array: str | None, task: str | None) -> str:
@@ -247,11 +300,86 @@ def _task_id(job: str, array: str | None, task: str | None) -> str:
     return f"{array}_{task}" if task.isdigit() else f"{array}_[{task}]"
 
 
-def parse_sacct(stdout: str) -> list[JobState]:
-    """`sacct -n -X -P --format=JobID,State,ExitCode`."""
+def parse_squeue(stdout: str) -> list[JobState]:
+    """The answer to `squeue_argv`."""
     found = []
+    keys = _SQUEUE.split(",")
     for line in stdout.splitlines():
-        match = re.fullmatch(r"([^|]+)\|([A-Z_]+)[^|]*\|(\d+):(\d+)\|?", line.strip())
-        if match:  # the state may go on: CANCELLED by 1000
-            found.append(JobState(match[1], match[2], int(match[3]), int(match[4])))
+        *values, rest = line.split("|", len(keys))
+        if len(values) != len(keys):
+            continue  # a banner of the site's, or the name of a cluster
+        field = dict(zip(keys, values, strict=True))
+        script, _, name = rest.removesuffix("|").rpartition("|")
+        code, signal = _exit_code(field["exit_code"])
+        found.append(
+            JobState(
+                field["JobArrayID"],
+                field["State"],
+                code,
+                signal,
+                reason=None if field["Reason"] in ("None", "") else field["Reason"],
+                restarts=_number(field["RestartCnt"]),
+                num_nodes=_number(field["NumNodes"]),
+                nodes=field["NodeList"] or None,
+                partition=field["Partition"] or None,
+                user=field["UserName"] or None,
+                name=name,
+                script=script if script.startswith("/") else None,
+                submitted=parse_time(field["SubmitTime"]),
+                started=parse_time(field["StartTime"]),
+                end=parse_time(field["EndTime"]),
+            )
+        )
     return found
+
+
+def parse_sacct(stdout: str) -> list[JobState]:
+    """The answer to `sacct_argv`."""
+    found = []
+    keys = _SACCT.split(",")
+    for line in stdout.splitlines():
+        values = line.split("|", len(keys) - 1)
+        state = re.match(r"[A-Z_]+", values[1]) if len(values) == len(keys) else None
+        if state is None:
+            continue
+        field = dict(zip(keys, values, strict=True))
+        code, signal = _exit_code(field["ExitCode"])
+        found.append(
+            JobState(
+                field["JobID"],
+                state[0],  # it may go on: CANCELLED by 1000
+                code,
+                signal,
+                num_nodes=_number(field["AllocNodes"]) or None,
+                nodes=None if field["NodeList"] in ("None assigned", "") else field["NodeList"],
+                partition=field["Partition"] or None,
+                user=field["User"] or None,
+                name=field["JobName"],
+                script=field["SubmitLine"] or None,
+                submitted=parse_time(field["Submit"]),
+                started=parse_time(field["Start"]),
+                end=parse_time(field["End"]),
+            )
+        )
+    return found
+
+
+def parse_time(text: str) -> datetime | None:
+    """A time of Slurm's, which is local; None for `Unknown` and `N/A`."""
+    try:
+        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S").astimezone()
+    except ValueError:
+        return None
+
+
+def _exit_code(text: str) -> tuple[int, int]:
+    """Code and signal, of `3:0` or, from squeue before 23.11, of a status as wait(2) gives it."""
+    if ":" in text:
+        code, _, signal = text.partition(":")
+        return _number(code) or 0, _number(signal) or 0
+    status = _number(text) or 0
+    return status >> 8 & 255, status & 127
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdigit() else None

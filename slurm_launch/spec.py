@@ -67,7 +67,10 @@ Image = Annotated[Line, AfterValidator(values.image)]
 Mounts = Annotated[Lines, AfterValidator(values.mounts)]
 
 # Options of which a job can have one: a higher layer's choice replaces a lower layer's.
-ALTERNATIVES: tuple[tuple[str, ...], ...] = (("mem", "mem_per_cpu", "mem_per_gpu"),)
+_MEMORY = ("mem", "mem_per_cpu", "mem_per_gpu")
+ALTERNATIVES: tuple[tuple[str, ...], ...] = (_MEMORY, ("command", "idle"))
+# The command of a cluster that waits for people.
+IDLE = "echo 'The cluster waits: slurm-launch attach gives a shell on it, slurm-launch cancel ends it.'; exec sleep infinity"
 # Options that mean something only beside another: a user who gives one alone is told, a profile may well hold it.
 _IMAGES = ("container_image", "head_image", "worker_image")
 NEEDS: dict[str, tuple[str, ...]] = {
@@ -95,6 +98,8 @@ class LaunchSpec(BaseModel):
         ..., EXPERIMENT, "Name of the experiment: job name and beginning of the file names.", metavar="NAME", examples=("test",))
     command: Code = option(
         ..., EXPERIMENT, "Command to run on the Ray cluster; it may also follow --.", metavar="CMD", examples=("python train.py",))
+    idle: bool = option(
+        False, EXPERIMENT, "No command: the cluster waits for `slurm-launch attach`, until the time limit or `slurm-launch cancel`.")
 
     num_nodes: Count | None = option(
         None, RESOURCES, "Number of nodes. Default: as many as --node names, or 1.",
@@ -209,12 +214,20 @@ class LaunchSpec(BaseModel):
         None, FILES, "Project file to read instead of the slurm-launch.yaml found upward.", metavar="FILE", layered=False, examples=("other.yaml",))
     # fmt: on
 
+    @model_validator(mode="before")
+    @classmethod
+    def _waiting(cls, data: Any) -> Any:
+        if isinstance(data, dict) and values.is_yes(data.get("idle")):
+            if data.get("command") is not None:
+                raise BadValue("--command and --idle exclude one another", "give one of them")
+            return {**data, "command": IDLE}
+        return data
+
     @model_validator(mode="after")
     def _fits_together(self) -> "LaunchSpec":
-        for names in ALTERNATIVES:
-            given = [flag_name(name) for name in names if getattr(self, name) is not None]
-            if len(given) > 1:
-                raise BadValue(f"{' and '.join(given)} exclude one another", "give one of them")
+        given = [flag_name(name) for name in _MEMORY if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise BadValue(f"{' and '.join(given)} exclude one another", "give one of them")
         if self.node is not None and self.num_nodes is not None:
             hosts = len(values.hosts(self.node))
             if hosts != self.num_nodes:
@@ -272,7 +285,8 @@ class LaunchSpec(BaseModel):
 
     def given(self) -> dict[str, Any]:
         """The values that differ from the defaults, plain enough for JSON and YAML, by their YAML keys."""
-        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        unsaid = {"command"} if self.idle else None
+        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=unsaid)
 
 
 def flag_name(field: str) -> str:

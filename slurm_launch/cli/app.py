@@ -21,6 +21,8 @@ VERBS = {
     "render": ("slurm_launch.cli.render", "Print the script; needs no Slurm."),
     "rehearse": ("slurm_launch.cli.rehearse", "Run the script on this machine, with real Ray and without Slurm."),
     "check": ("slurm_launch.cli.check", "Try the script without queueing it: bash -n, shellcheck, sbatch --test-only."),
+    "list": ("slurm_launch.cli.listing", "List the runs, the newest first."),
+    "status": ("slurm_launch.cli.status", "Tell how a run is doing."),
     "doctor": ("slurm_launch.cli.doctor", "Look at the cluster: what works here, what is missing; write its profile."),
     "config": ("slurm_launch.cli.config", "Show, locate and begin the configuration."),
 }

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING
 
 from slurm_launch import follow, launch
 from slurm_launch.errors import LaunchError, NoCommandCode, UsageError
+from slurm_launch.joblog import TAIL
 from slurm_launch.launch import PathText, Tell, warn
 from slurm_launch.rehearsal import faults, slurmd
 from slurm_launch.rehearsal.faults import Fault
 from slurm_launch.rehearsal.job import Folder, Job, lives, node_address
-from slurm_launch.runs import TAIL, Run
+from slurm_launch.runs import Run
 from slurm_launch.slurm import JobState
 from slurm_launch.spec import LaunchSpec
 

@@ -3,16 +3,14 @@ srun --help 2>/dev/null | grep -q -e --container-image ||
 container=slaunch_$SLURM_JOB_ID${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}_${SLURM_RESTART_COUNT:-0} # its name: the command joins the head's
 unset "${!PYXIS_CONTAINER_@}" # these would put the other steps into a container too
 in_head_container() { # PROGRAM...: as a step that joins the head's container. srun answers SIGTERM by killing it, so signals go past it.
-  local cpus=${SLURM_JOB_CPUS_PER_NODE%%(*} inside pid sent early=''
-  [[ $SLURM_JOB_CPUS_PER_NODE != *,* ]] || { cpus='' && unset SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK; }
+  local inside pid sent early=''
   # In the container: SIGTERM for the whole job must not end this shell before the program.
   inside='exec 2>&1; trap : TERM; set -m; "$@" & set +m; p=$!; echo "$p" >"$SLAUNCH_NODE_DIR/group"
     while wait "$p" 2>/dev/null; c=$?; ((c > 128)) && kill -0 "$p" 2>/dev/null; do :; done; echo "$c" 2>/dev/null >"$SLAUNCH_NODE_DIR/code"'
   pass_on() { if [[ -s $job_dir/group ]]; then kill -s "$1" -- "-$(<"$job_dir/group")"; else early+=" $1"; fi; }
   trap 'pass_on TERM' TERM && trap 'pass_on USR1' USR1 && trap 'pass_on USR2' USR2
   set +m
-  setsid srun --nodes=1 --ntasks=1 --nodelist="$head" ${cpus:+--cpus-per-task="$cpus"} --overlap --export=ALL --cpu-bind=none --mpi=none \
-    "${srun_args[@]}" --container-name="$container:exec" --container-workdir="$workdir" --container-env="$container_env,RAY_ADDRESS,RAY_AUTH_TOKEN_PATH,RAY_TMPDIR,SLAUNCH_NODE_DIR" bash -c "$inside" bash "$@" 2>"$job_dir/command.err" &
+  setsid "${join_head[@]}" bash -c "$inside" bash "$@" 2>"$job_dir/command.err" &
   pid=$!
   until [[ -s $job_dir/group ]] || ! kill -0 "$pid" 2>/dev/null; do pause 0.05; done
   for sent in $early; do pass_on "$sent"; done # signals that came while the step was on its way

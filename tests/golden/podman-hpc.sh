@@ -32,12 +32,12 @@ unset ended_by command_pid job_dir && trap 'ended_by=SIGTERM' TERM && trap : PIP
 set +eu && IFS=$' \t\n' && ulimit -n "$(ulimit -Hn)" # what the environment may have set; Ray opens many files
 
 # ---- Settings: every value of this job, quoted; the code below only reads them ----
-unset image worker_image token interface ip_family min_nodes on_node_loss keep_ray_logs object_store unmanaged_gpus port_first attempt ticked # not ours
+unset image worker_image token interface ip_family min_nodes on_node_loss keep_ray_logs object_store unmanaged_gpus port_first attempt ticked ray # not ours
 run=$slaunch_run # the log is $run.log; Ray's own logs go to $run.ray/ when something fails
 start_timeout=180 # seconds within which the nodes must have joined
 temp_base=/tmp # on each node, and short: a Unix socket path holds 107 bytes
 auth=token # token: nobody but you can use the cluster; off: anybody in the network can
-srun_args=() ray_args=() ray_head_args=() ray_worker_args=() head_step=() worker_step=() head_enter=() worker_enter=() enter_for_command=() at_end=() # these for containers
+srun_args=() ray_args=() ray_head_args=() ray_worker_args=() head_step=() worker_step=() head_enter=() worker_enter=() enter_for_command=() join_head=() at_end=() # these for containers
 IFS= read -r -d '' command <<'END_OF_COMMAND' # yours, to the letter
 python train.py
 END_OF_COMMAND
@@ -126,7 +126,7 @@ port_flags() { port_args=(--min-worker-port=0 --max-worker-port=0 --dashboard-ag
 # Each node's part. Orders come by its standard input (the token, then `stop.` or `stop and keep the logs.`), news go out: `up` every 5 s.
 run_node() { # INDEX of the step's first node
   local node=${SLURMD_NODENAME:-$(hostname)} dir=$dir.$(($1 + SLURM_NODEID)) gpus=${SLURM_GPUS_ON_NODE:-${unmanaged_gpus:-0}}
-  local log=$dir/ray-start.log order='' more='' ended='' keep='' also='' shadow='' token pid pids reason version memory store ip enter
+  local log=$dir/ray-start.log order='' more='' ended='' keep='' also='' shadow='' token pid pids reason version offers memory store ip enter
   trap 'ended=1' TERM && trap : PIPE USR1 USR2 && ulimit -n "$(ulimit -Hn)" # TERM: Slurm ends the step. PIPE: nobody listens any more
   # The directory is made by us, now: what somebody else put in its place, a link above all, is not used.
   if ! read -r token || ! reason=$({ mkdir -p "${dir%/*}" && mkdir -m 700 "$dir" && (umask 077 && echo "$token" >"$dir/token"); } 2>&1); then
@@ -145,10 +145,11 @@ run_node() { # INDEX of the step's first node
     --memory=$(((memory << 20) - store)) --object-store-memory="$store" --disable-usage-stats --log-color=false "${port_args[@]}"
   if [[ $node == "$head" ]]; then
     set -- "$@" --head --node-ip-address="$head_ip" --port="$port" --dashboard-host=127.0.0.1 --dashboard-port=$((port + 2))
-    # Ray Client is an extra of Ray's that needs grpc: without it the flag is an error, with it the default port may be taken.
-    version='from importlib import metadata as m, util as u; print(m.version("ray"), u.find_spec("grpc") and "client")' enter=("${head_enter[@]}")
-    version=$("${enter[@]}" bash -c 'p=$(command -v ray) p=${p%/*}/python3 && [[ -x $p ]] || p=python3; exec "$p" -c "$0"' "$version") # its own python
-    [[ ! $version ]] || echo "ray $version"; [[ $version != *client ]] || set -- "$@" --ray-client-server-port=$((port + 1)); set -- "$@" "${ray_head_args[@]}"
+    # What it offers: Ray Client needs grpc (without it the flag is an error, with it the default port may be taken), the dashboard aiohttp_cors.
+    offers=("client=ray://${address%:*}:$((port + 1))") && [[ ${ray_head_args[*]} == *dashboard=false* ]] || offers+=("dashboard=http://127.0.0.1:$((port + 2))")
+    version='import sys; from importlib import metadata as m, util as u; print(m.version("ray"), *(a for a in sys.argv[1:] if u.find_spec("grpc" if "ray:" in a else "aiohttp_cors")))' enter=("${head_enter[@]}")
+    version=$("${enter[@]}" bash -c 'p=$(command -v ray) p=${p%/*}/python3 && [[ -x $p ]] || p=python3; exec "$p" -c "$0" "$@"' "$version" "${offers[@]}") # its own python
+    [[ ! $version ]] || echo "ray $version"; [[ $version != *client=* ]] || set -- "$@" --ray-client-server-port=$((port + 1)); set -- "$@" "${ray_head_args[@]}"
   else
     enter=("${worker_enter[@]}") ip=${SLAUNCH_NODE_IP:-$(route_source "$head_ip")} # this node's own address in the head's network
     set -- "$@" --address="$address" ${ip:+--node-ip-address="$ip"} "${ray_worker_args[@]}"
@@ -177,8 +178,7 @@ end_processes() { # SIGNAL: true when none of ours is left within a second
   for _ in {1..10}; do
     mapfile -t pids < <(grep -lzsxF -e "SLAUNCH_NODE_DIR=$dir" ${also:+"$also"} /proc/[0-9]*/environ | cut -d/ -f3
       cat /proc/[0-9]*/stat 2>/dev/null | awk -v ours="$pid" '{ id = $1; sub(/.*\) /, ""); if ($4 == ours || id == ours) print id }')
-    ((${#pids[@]})) || return 0
-    kill -s "$1" "${pids[@]}" 2>/dev/null; sleep 0.1
+    ((${#pids[@]})) || return 0; kill -s "$1" "${pids[@]}" 2>/dev/null; sleep 0.1
   done && false
 }
 start_step() { # NODE...: one srun that runs run_node there. It says everything itself: what a step inherits differs by version.
@@ -193,7 +193,7 @@ start_step() { # NODE...: one srun that runs run_node there. It says everything 
   { echo "$token" >&"$fd"; } 2>/dev/null # by this pipe, so that no command line, environment or shared file shows it
 }
 start_cluster() {
-  local random && phase=bring-up step_pids=() step_fds=() joined='' never='' attempt=${attempt:-0} batch_pid=$$ head_ray='' && declare -gA step_of=() heard=() words=() why=()
+  local random && phase=bring-up step_pids=() step_fds=() joined='' never='' attempt=${attempt:-0} batch_pid=$$ && declare -gA step_of=() heard=() words=() why=()
   random=$(od -An -N40 -tx1 /dev/urandom | tr -d ' \n') token=${random:16}
   dir=${temp_base//%u/$USER} dir=${dir//%j/$SLURM_JOB_ID}/r$SLURM_JOB_ID-${random:0:6} job_dir=$dir.job # names that nobody can foresee
   if ((${#dir} + ${#count} > 40)) || ! mkdir -p "${dir%/*}" || ! mkdir -m 700 "$job_dir" || ! mkfifo "$job_dir/from-nodes" "$job_dir/silence"; then
@@ -204,12 +204,12 @@ start_cluster() {
   address=$head_ip:$port && [[ $head_ip != *:* ]] || address=[$head_ip]:$port # IPv6
   node_code=$(declare -p dir job_dir run head head_ip address ray_args ray_head_args ray_worker_args port ${port_first+port_first port_last} ${interface+interface} \
     ${object_store+object_store} ${unmanaged_gpus+unmanaged_gpus} ${head_enter+head_enter worker_enter} batch_pid && declare -f run_node end_processes route_source port_flags free_block)$'\nrun_node "$1"'
-  say starting nodes="$count" head="$head" address="$address" auth="$auth" job="$SLURM_JOB_ID"
+  say starting nodes="$count" head="$head" address="$address" auth="$auth" job="$SLURM_JOB_ID" dir="$dir"
   start_step "$head" && if ((count > 1)); then start_workers; fi
 }
 stop_cluster() { # OUTCOME: the command gets SIGTERM and ten seconds, then SIGKILL; every node is told to end its own Ray
   local order='stop and keep the logs.' fd
-  [[ ! ${command_pid-} ]] || { kill -- "-$command_pid" && ! gone 10 "-$command_pid" && kill -KILL -- "-$command_pid"; } 2>/dev/null
+  [[ ! ${command_pid-} ]] || { kill -- "-$command_pid" && ! gone 10 "-$command_pid" && kill -KILL -- "-$command_pid"; } 2>/dev/null; [[ $1 == retry ]] || say stopping
   [[ $1 != @(ok|retry) || ${keep_ray_logs-} ]] || order=stop.
   for fd in "${step_fds[@]}"; do { echo "$order $order" >&"$fd"; } 2>/dev/null; done # twice, see tick; some may be gone already
   gone 20 "${step_pids[@]}" # a node that does not answer is left to Slurm, which ends its step when this script is over
@@ -234,7 +234,7 @@ tick() { # waits a moment for news; then $joined are the nodes whose Ray runs, l
   while read -t 0 -u "$events" && IFS= read -r -t 9 -u "$events" line; do # bash loses a character when the time of a read ends within a line
     kind=${line%% *} rest=${line#* } node=${rest%% *} rest=${rest#* } && [[ $node && ($kind == ray || ${step_of[$node]-}) ]] || continue; heard[$node]=$SECONDS
     case $kind in
-      ray) head_ray=$node && [[ $auth == off || $(printf '%s\n' 2.52 "$node" | sort -V | head -n 1) == 2.52 ]] ||
+      ray) ray=${line#* } && [[ $auth == off || $(printf '%s\n' 2.52 "$node" | sort -V | head -n 1) == 2.52 ]] ||
         say warning "Ray $node knows no tokens (2.52 does): anybody in the network can use this cluster" ;;
       up) [[ $joined == *" $node "* ]] || { joined+=" $node " && say joined node="$node" nodes="$(wc -w <<<"$joined")/$count"; } ;;
       said) words[$node]+="$rest " && say "$node said: $rest" ;;
@@ -259,7 +259,7 @@ give_up() { # CODE OUTCOME CAUSE NODE: ends the job, with the likely remedy
   case "${why[$4]-} ${words[$4]-} $(cat "$job_dir/srun-${step_of[$4]}.err")" in
     *'ray: No such file'* | *'ray: '*'not found'* | *'"ray": '*'not found'*) hint="install Ray on $4, or load an environment that all nodes can see${image:+ (in the image: --container-setup)}" ;;
     *'No space left'*) hint="no space on $4: choose another --temp-dir" ;;
-    *AuthToken*"ray, version $head_ray "*) hint="$4 has another token: RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or RAY_AUTH_MODE is set there" ;;
+    *AuthToken*"ray, version ${ray%% *} "*) hint="$4 has another token: RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or RAY_AUTH_MODE is set there" ;;
     *[Vv]'ersion mismatch'* | *'ray, version '*) hint='the nodes have different versions of Ray or Python' ;;
     *'during startup'*) hint="$4 was too slow for Ray: ask for more --cpus-per-task, or leave it out with --exclude" ;;
     *'onnection failure'* | *'imed out'*) hint="$4 cannot be reached: leave it out with --exclude, or choose --interface" ;;
@@ -285,11 +285,11 @@ until [[ $phase == command ]] && ! kill -0 "$command_pid" 2>/dev/null; do
   [[ $phase == bring-up ]] || continue
   if (($(wc -w <<<"$joined") >= enough)); then
     ready_at=$SECONDS phase='command'
-    say ready nodes="$(wc -w <<<"$joined")/$count" && say command "${command%%$'\n'*}"
+    say ready nodes="$(wc -w <<<"$joined")/$count" ray="${ray-unknown}" && say command "${command%%$'\n'*}"
     export RAY_ADDRESS=$address RAY_TMPDIR=$dir.0/t RAY_AUTH_TOKEN_PATH=$dir.0/token SLAUNCH_NODE_DIR=$job_dir # its mark
+    { declare -px && declare -p join_head head_enter; } >"$job_dir/attach" # what `slurm-launch attach` reads: the same for a shell of yours
     set -m # a process group of its own, so that a signal reaches all of it
-    "${enter_for_command[@]}" "${head_enter[@]}" bash -c "$command" </dev/null &
-    command_pid=$! && set +m
+    "${enter_for_command[@]}" "${head_enter[@]}" bash -c "$command" </dev/null & command_pid=$! && set +m
   elif ((SECONDS >= deadline)); then
     missing=$(for node in "${nodes[@]}"; do [[ $joined == *" $node "* ]] || printf '%s ' "$node"; done)
     give_up 71 nodes-missing "missing after $start_timeout s: $missing($(wc -w <<<"$joined") of $count nodes joined)" "${missing%% *}"

@@ -456,7 +456,7 @@ class TestTexts:
         text = self.uncommented(starter_file())
         given = yaml.safe_load(text)
         assert set(given) == {name.replace("_", "-") for name, option in options().items() if option.layered}
-        text = "\n".join(line for line in text.splitlines() if not line.startswith(("mem-per", "profile")))
+        text = "\n".join(line for line in text.splitlines() if not line.startswith(("mem-per", "profile", "idle")))
         project(text)
         spec = found().spec()
         assert (spec.num_nodes, spec.time, spec.env) == (3, "1:30:00", {"OMP_NUM_THREADS": "4"})

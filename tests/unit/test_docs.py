@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import LaunchSpec, cluster_spec, errors, render, runs, script
+from slurm_launch import LaunchSpec, cluster_spec, errors, joblog, render, script
 from slurm_launch.layers import holds_code, is_list, is_mapping
 from slurm_launch.profiles import FACTS, LIMITS
 from slurm_launch.rehearsal import faults
@@ -24,7 +24,8 @@ PAGES = {
     for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"))
 }
 TEMPLATES = "\n".join(path.read_text() for path in sorted((ROOT / "templates").rglob("*")) if path.is_file())
-VERBS = ("submit", "render", "rehearse", "check", "doctor", "config")
+AFTERWARDS = ("list", "status", "watch", "logs", "cancel", "attach", "dashboard", "explain")
+VERBS = ("submit", "render", "rehearse", "check", "doctor", "config", *AFTERWARDS)
 
 
 def code_lines(page: str) -> Iterator[str]:
@@ -93,6 +94,8 @@ def test_every_command_line_works(launcher: Launcher, page: str, words: list[str
         words = ["render", *words[1:]]
     elif words[0] == "doctor":  # looks at the Slurm of this machine; a wrong flag is told before the help
         words = [*words, "--help"]
+    elif words[0] in AFTERWARDS:  # there is no run here
+        words = [words[0], "--help", *words[1:]]
     elif words[:2] == ["config", "show"] and len(words) == 2:  # says what a launch would still need
         words += ["--exp-name", "x", "--command", "true"]
     answer = launcher(*words)
@@ -166,7 +169,7 @@ def test_the_exit_codes_are_those_of_the_script() -> None:
     assert set(re.findall(r"\b7\d\b", header[1])) == {code for code, _ in used}
     failures = set(re.findall(r"\| (7\d) \|", PAGES["docs/failures.md"]))
     assert failures == {code for code, _ in used}, "docs/failures.md tells of each"
-    assert all(runs.End(outcome, 1).command_ended is False for _, outcome in used)
+    assert all(joblog.End(outcome, 1).command_ended is False for _, outcome in used)
 
 
 def test_the_phases_are_those_of_the_script() -> None:
@@ -251,7 +254,7 @@ def test_the_example_template_works(command: str, code: int, outcome: str) -> No
     assert script.read_embedded(text, "here").own["command"] == command
     done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (code, "")
-    assert (end := runs.parse_end(done.stdout))
+    assert (end := joblog.parse_end(done.stdout))
     assert (end.outcome, end.code) == (outcome, code)
     assert code or "it's a b\n" in done.stdout
 
@@ -261,7 +264,7 @@ def test_the_example_template_tells_of_a_failing_environment() -> None:
     text = render(LaunchSpec(exp_name="x", command="true", template="job.sh.j2", load_env=["false"]))
     done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=False)
     assert done.returncode == 73
-    assert (end := runs.parse_end(done.stdout))
+    assert (end := joblog.parse_end(done.stdout))
     assert (end.outcome, end.code) == ("environment-failed", 73)
 
 

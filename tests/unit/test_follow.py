@@ -28,6 +28,12 @@ def array(*tasks: tuple[str, str, str]) -> Result:
 
 GONE = Result((), 1, "", "slurm_load_jobs error: Invalid job id specified\n")
 DOWN = Result((), 1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n")
+
+
+def sacct(*lines: str) -> Result:
+    return Result((), 0, "".join(f"{line}{'|' * 9}\n" for line in lines), "")
+
+
 NO_SACCT = Result((), 1, "", "Slurm accounting storage is disabled\n")
 
 
@@ -121,7 +127,7 @@ def test_the_same_code_from_the_command_is(run: Run) -> None:
 
 
 def test_accounting_after_scontrol_has_forgotten(run: Run) -> None:
-    late = [Result((), 0, "12|RUNNING|0:0\n", ""), Result((), 0, "12|FAILED|4:0\n", "")]
+    late = [sacct("12|RUNNING|0:0"), sacct("12|FAILED|4:0")]
     slurm = Scripted([shown("RUNNING"), GONE], late)
     assert slurm.wait(run) == 4
 
@@ -158,7 +164,7 @@ def test_a_task_without_a_code_spoils_the_array(run: Run) -> None:
 
 
 def test_a_forgotten_task_is_asked_for(run: Run) -> None:
-    slurm = Scripted([array(("0", "RUNNING", "0:0"), ("1", "RUNNING", "0:0")), GONE], [Result((), 0, "12_0|COMPLETED|0:0\n12_1|FAILED|9:0\n", "")])  # fmt: skip  # noqa: E501
+    slurm = Scripted([array(("0", "RUNNING", "0:0"), ("1", "RUNNING", "0:0")), GONE], [sacct("12_0|COMPLETED|0:0", "12_1|FAILED|9:0")])  # fmt: skip  # noqa: E501
     assert slurm.wait(run) == 9
 
 
@@ -172,7 +178,7 @@ def test_what_was_seen_of_an_array_is_remembered_without_accounting(run: Run) ->
 
 
 def test_an_array_that_only_the_accounting_knows(run: Run) -> None:
-    tasks = Result((), 0, "12_0|COMPLETED|0:0\n12_1|FAILED|1:0\n12_2|FAILED|2:0\n", "")
+    tasks = sacct("12_0|COMPLETED|0:0", "12_1|FAILED|1:0", "12_2|FAILED|2:0")
     assert Scripted([GONE], [tasks]).wait(run) == 2
 
 

@@ -27,6 +27,7 @@ PLAIN: dict[str, Any] = {"exp_name": "train", "command": "python train.py"}
 THREE: dict[str, Any] = {**PLAIN, "num_nodes": 3}
 CASES: dict[str, dict[str, Any]] = {
     "one-node": PLAIN,
+    "idle": {"exp_name": "idle", "idle": True, "num_nodes": 2},
     "three-nodes": {**THREE, "time": "1:30:00"},
     "gpus-per-node": {**THREE, "num_gpus": 4, "partition": "gpu", "cpus_per_task": 32, "mem": "200G"},
     "gres-with-type": {**THREE, "num_gpus": 4, "gpu_type": "a100", "gpu_directive": "gres"},
@@ -172,7 +173,7 @@ def test_every_golden_script_has_its_case() -> None:
 
 def test_everything_is_everything() -> None:
     """An option that is added to the spec is to be seen in a script."""
-    alternatives = {"num_nodes", "mem", "mem_per_gpu", "gpu_directive"}  # in the other cases
+    alternatives = {"num_nodes", "mem", "mem_per_gpu", "gpu_directive", "idle"}  # in the other cases
     about_the_launcher = {"template", "profile", "config"}
     of_containers = {name for name, option in options().items() if option.group == CONTAINER}
     rest = set(LaunchSpec.model_fields) - set(CASES["everything"])

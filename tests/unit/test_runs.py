@@ -10,7 +10,7 @@ import pytest
 
 from slurm_launch import runs
 from slurm_launch.errors import UsageError
-from slurm_launch.runs import End, Run
+from slurm_launch.runs import Run
 
 
 def a_run(directory: Path) -> Run:
@@ -88,39 +88,3 @@ def test_a_record_of_a_newer_version(tmp_path: Path) -> None:
 def test_no_record(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot read the record: No such file"):
         runs.read(tmp_path / "x.json")
-
-
-BEGIN = "[slurm-launch] 2026-11-16T09:05:08+00:00 begin job=12\n"
-GOOD = "[slurm-launch] 2026-11-16T09:05:09+00:00 end outcome=ok code=0 total_s=3\n"
-
-
-@pytest.mark.parametrize(
-    ("log", "expected"),
-    [
-        (BEGIN + "hello\n" + GOOD, End("ok", 0)),
-        (GOOD.replace("ok", "command-failed").replace("code=0", "code=3"), End("command-failed", 3)),
-        (GOOD.replace("ok", "nodes-missing").replace("code=0", "code=71"), End("nodes-missing", 71)),
-        (GOOD + "slurmstepd: error: something late\n", End("ok", 0)),
-        (BEGIN + "hello\n", None),
-        (GOOD + BEGIN, None),  # requeued, and killed before it could say more
-        ("", None),
-        ("a command's last line" + GOOD, End("ok", 0)),
-        ("[slurm-launch] end outcome=ok code=0\n", None),
-        (GOOD.replace("total_s", 'cause="outcome=x code=9" total_s'), End("ok", 0)),
-        (GOOD.replace("code=0 ", ""), End("ok", None)),
-    ],
-)
-def test_the_end_line(tmp_path: Path, log: str, expected: End | None) -> None:
-    assert runs.parse_end(log) == expected
-    (tmp_path / "log").write_text("x\n" * runs.TAIL + log)
-    assert runs.read_end(tmp_path / "log") == expected
-
-
-def test_only_these_codes_are_the_commands() -> None:
-    assert End("ok", 0).command_ended
-    assert End("command-failed", 3).command_ended
-    assert not End("nodes-missing", 71).command_ended
-
-
-def test_a_log_that_is_not_there(tmp_path: Path) -> None:
-    assert runs.read_end(tmp_path / "none") is None

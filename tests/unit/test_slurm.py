@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 
 from slurm_launch import slurm
@@ -169,7 +171,7 @@ def test_unreachable_is_not_refused() -> None:
 )  # fmt: skip
 def test_how_a_job_ended(line: str, expected: JobState, code: int | None) -> None:
     (state,) = slurm.parse_show_job(line + "\n")
-    assert state == expected
+    assert JobState(state.id, state.state, state.exit_code, state.signal, state.reason) == expected
     assert state.ended
     assert state.code == code
 
@@ -209,11 +211,37 @@ def test_gone() -> None:
 
 
 def test_sacct() -> None:
-    text = "12|COMPLETED|0:0\n13|FAILED|3:0\n14|CANCELLED by 1000|0:15\n15_[2-3]|PENDING|0:0\nnoise\n"
-    states = slurm.parse_sacct(text)
+    rest = "|2|n[1-2]|main|alice|2026-11-16T11:37:33|2026-11-16T11:37:34|Unknown|a|sbatch -J 'a|b' /home/alice/a.sh\n"
+    heads = ("12|COMPLETED|0:0", "13|FAILED|3:0", "14|CANCELLED by 1000|0:15", "15_[2-3]|PENDING|0:0", "noise")
+    states = slurm.parse_sacct("".join(head + rest for head in heads))
     assert [(s.id, s.state, s.code) for s in states] == [
         ("12", "COMPLETED", 0),
         ("13", "FAILED", 3),
         ("14", "CANCELLED", None),
         ("15_[2-3]", "PENDING", None),
     ]
+    assert (states[0].num_nodes, states[0].nodes, states[0].partition, states[0].user) == (2, "n[1-2]", "main", "alice")
+    assert (states[0].name, states[0].script) == ("a", "sbatch -J 'a|b' /home/alice/a.sh")
+    assert states[0].submitted == datetime(2026, 11, 16, 11, 37, 33).astimezone()
+    assert states[0].end is None
+
+
+@pytest.mark.parametrize(("status", "code", "signal"), [("768", 3, 0), ("3:0", 3, 0), ("15", 0, 15), ("0:9", 0, 9)])
+def test_squeue(status: str, code: int, signal: int) -> None:
+    line = (
+        f"7_2|FAILED|{status}|NonZeroExitCode|1|3|n[1-3]|main|alice|2026-11-16T11:37:33|N/A|N/A|/home/a|b.sh|my job|\n"
+    )
+    (state,) = slurm.parse_squeue("CLUSTER: west\n" + line)
+    assert (state.id, state.exit_code, state.signal, state.restarts) == ("7_2", code, signal, 1)
+    assert (state.script, state.name, state.started, state.reason) == (
+        "/home/a|b.sh",
+        "my job",
+        None,
+        "NonZeroExitCode",
+    )
+
+
+def test_scontrol_tells_whose_job_it_is() -> None:
+    (state,) = slurm.parse_show_job(shown("12", "RUNNING"))
+    assert (state.user, state.name, state.script, state.restarts) == ("alice", "a.sh", "/home/alice/a.sh 3", 0)
+    assert state.submitted == datetime(2026, 11, 16, 1, 50, 35).astimezone()

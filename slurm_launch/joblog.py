@@ -1,0 +1,198 @@
+"""What the log of a job tells: the lines that the script writes between the command's own.
+
+    [slurm-launch] 2026-11-16T02:52:23+0000 joined node=n2 nodes=2/3
+
+docs/script.md lists the phases. A job that is requeued appends to its log: every such part is a life.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+
+MARK = b"[slurm-launch] "
+TAIL = 1 << 16  # as much of a log's end as is searched for the line that tells the outcome
+_CHUNK = 1 << 20
+_LONGEST = 1 << 14  # of our lines; what is longer is the command's
+# Not only at the beginning of a line: the command may have left its last one unfinished.
+_PHASE = re.compile(r"\[slurm-launch\] (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)([+-]\d\d):?(\d\d) ([a-z-]+)(?: (.*))?$")
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One line of ours."""
+
+    time: datetime
+    name: str
+    rest: str
+
+    def value(self, key: str) -> str | None:
+        """What stands behind `key=`: the first counts, for a text in quotes may follow and hold anything."""
+        found = re.search(rf'(?:^| ){key}=(?:"(.*?)"(?= [a-z-]+=|$)|(\S+))', self.rest)
+        return None if found is None else found[1] if found[1] is not None else found[2]
+
+
+def phase_of(line: str) -> Phase | None:
+    """The line of ours in a line of the log, if there is one."""
+    found = _PHASE.search(line)
+    if found is None:
+        return None
+    try:
+        time = datetime.fromisoformat(f"{found[1]}{found[2]}:{found[3]}")
+    except ValueError:  # the command may print what it likes
+        return None
+    return Phase(time, found[4], found[5] or "")
+
+
+@dataclass(frozen=True)
+class End:
+    """What the last line of a log says."""
+
+    outcome: str
+    code: int | None
+    cause: str | None = None
+    hint: str | None = None
+    node: str | None = None
+
+    @property
+    def command_ended(self) -> bool:
+        """Whether the code is the command's own."""
+        return self.outcome in ("ok", "command-failed")
+
+
+def end_of(phase: Phase) -> End:
+    code = phase.value("code") or ""
+    before, quoted, _ = phase.rest.partition(' cause="')
+    node = Phase(phase.time, phase.name, before).value("node")
+    why = re.search(r' cause="(.*?)" hint="(.*)"$', phase.rest) if quoted else None
+    return End(
+        phase.value("outcome") or "unknown",
+        int(code) if code.isdigit() else None,
+        cause=why[1] if why else None,
+        hint=why[2] if why else None,
+        node=node,
+    )
+
+
+@dataclass
+class Life:
+    """A job from its start to its end, as far as its log tells."""
+
+    count: int = 0  # nodes of the job
+    head: str | None = None
+    address: str | None = None  # of Ray, with the port
+    job: str | None = None  # of a task of an array this is a number of its own
+    directory: str | None = None  # the beginning of the job's directories on the nodes
+    auth: str | None = None
+    ray: str | None = None  # its version
+    client: str | None = None  # URLs, where this Ray offers them
+    dashboard: str | None = None
+    joined: dict[str, datetime] = field(default_factory=dict)  # when each node did
+    lost: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    times: dict[str, datetime] = field(default_factory=dict)  # of the phases, by their names
+    end: End | None = None
+
+    @property
+    def phase(self) -> str:
+        """How far it is: starting, ready, command, stopping or end; `missing` where a container lacks something."""
+        return list(self.times)[-1] if self.times else ""
+
+    @property
+    def head_ready(self) -> datetime | None:
+        return self.joined.get(self.head or "")
+
+    @property
+    def began(self) -> datetime | None:
+        return next(iter(self.times.values()), None)
+
+    def take(self, phase: Phase) -> None:
+        """One line more."""
+        if phase.name == "starting":
+            self.count = int(text) if (text := phase.value("nodes") or "").isdigit() else 0
+            self.head, self.address, self.auth = (phase.value(key) for key in ("head", "address", "auth"))
+            self.job, self.directory = phase.value("job"), phase.value("dir")
+            self.joined.clear()  # after a retry all of them join anew
+        elif phase.name == "joined":
+            self.joined[phase.value("node") or "?"] = phase.time
+        elif phase.name == "ready":
+            self.ray, self.client, self.dashboard = (phase.value(key) for key in ("ray", "client", "dashboard"))
+        elif phase.name == "lost":
+            self.lost.append(phase.value("node") or "?")
+        elif phase.name == "warning":
+            self.warnings.append(phase.rest)
+        elif phase.name == "end":
+            self.end = end_of(phase)
+        if phase.name in ("starting", "missing", "ready", "command", "stopping", "end"):
+            self.times.pop(phase.name, None)
+            self.times[phase.name] = phase.time
+
+
+class Lives:
+    """The lives of a job, put together line by line."""
+
+    def __init__(self) -> None:
+        self.all: list[Life] = [Life()]
+        self._retried = False
+
+    @property
+    def last(self) -> Life:
+        return self.all[-1]
+
+    def take(self, line: str) -> Phase | None:
+        """One line of the log; returns what it is, if it is one of ours."""
+        phase = phase_of(line)
+        if phase is not None:
+            # After an end comes another life. One that was killed has no end: then a second start is its sign.
+            again = phase.name == "starting" and "starting" in self.last.times and not self._retried
+            if self.last.end is not None or again:
+                self.all.append(Life())
+            self._retried = phase.name == "retry"
+            self.last.take(phase)
+        return phase
+
+
+def lines_of(path: str | os.PathLike[str]) -> Iterator[str]:
+    """The lines of a log file that hold one of ours; reads no more than a part of it into memory."""
+    with open(path, "rb") as file:
+        rest = b""
+        while chunk := file.read(_CHUNK):
+            lines = (rest + chunk).split(b"\n")
+            rest = lines.pop()
+            if len(rest) > _LONGEST:  # a bar of progress, say: only its end can be a line of ours
+                rest = rest[-_LONGEST:]
+            yield from (_text(line) for line in lines if MARK in line)
+        if MARK in rest:
+            yield _text(rest)
+
+
+def _text(line: bytes) -> str:
+    return line[-_LONGEST:].decode("utf-8", errors="replace").rstrip("\r")
+
+
+def read(path: str | os.PathLike[str]) -> Lives:
+    """What a log file tells. Raises OSError where it cannot be read."""
+    lives = Lives()
+    for line in lines_of(path):
+        lives.take(line)
+    return lives
+
+
+def parse_end(log: str) -> End | None:
+    """The end line; None when the last phase is another one, as in a job that runs, runs again or was killed."""
+    phases = [phase for line in log.splitlines() if (phase := phase_of(line)) is not None]
+    return end_of(phases[-1]) if phases and phases[-1].name == "end" else None
+
+
+def read_end(log: str | os.PathLike[str]) -> End | None:
+    """`parse_end` of a log file; one that cannot be read tells nothing."""
+    try:
+        with open(log, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - TAIL))
+            return parse_end(file.read().decode("utf-8", errors="replace"))
+    except OSError:
+        return None

@@ -1,0 +1,84 @@
+"""What is read from a job's log."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from slurm_launch import joblog
+from slurm_launch.joblog import End
+
+BEGIN = "[slurm-launch] 2026-11-16T09:05:08+00:00 begin job=12\n"
+GOOD = "[slurm-launch] 2026-11-16T09:05:09+00:00 end outcome=ok code=0 total_s=3\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        (BEGIN + "hello\n" + GOOD, End("ok", 0)),
+        (GOOD.replace("ok", "command-failed").replace("code=0", "code=3"), End("command-failed", 3)),
+        (GOOD.replace("ok", "nodes-missing").replace("code=0", "code=71"), End("nodes-missing", 71)),
+        (GOOD + "slurmstepd: error: something late\n", End("ok", 0)),
+        (BEGIN + "hello\n", None),
+        (GOOD + BEGIN, None),  # requeued, and killed before it could say more
+        ("", None),
+        ("a command's last line" + GOOD, End("ok", 0)),
+        ("[slurm-launch] end outcome=ok code=0\n", None),
+        (GOOD.replace("total_s", 'cause="outcome=x code=9" total_s'), End("ok", 0)),
+        (GOOD.replace("code=0 ", ""), End("ok", None)),
+    ],
+)
+def test_the_end_line(tmp_path: Path, log: str, expected: End | None) -> None:
+    assert joblog.parse_end(log) == expected
+    (tmp_path / "log").write_text("x\n" * joblog.TAIL + log)
+    assert joblog.read_end(tmp_path / "log") == expected
+
+
+def test_only_these_codes_are_the_commands() -> None:
+    assert End("ok", 0).command_ended
+    assert End("command-failed", 3).command_ended
+    assert not End("nodes-missing", 71).command_ended
+
+
+def test_a_log_that_is_not_there(tmp_path: Path) -> None:
+    assert joblog.read_end(tmp_path / "none") is None
+
+
+RUN = """\
+[slurm-launch] 2026-11-16T09:00:00+0100 starting nodes=2 head=n1 address=[fd77::1]:2400 auth=off job=12 dir=/tmp/r12-ab
+[slurm-launch] 2026-11-16T09:00:05+0100 retry port 2400 was taken meanwhile
+[slurm-launch] 2026-11-16T09:00:06+0100 starting nodes=2 head=n1 address=[fd77::1]:2404 auth=off job=12 dir=/tmp/r12-cd
+[slurm-launch] 2026-11-16T09:00:09+0100 joined node=n1 nodes=1/2
+[slurm-launch] 2026-11-16T09:00:10+0100 joined node=n2 nodes=2/2
+[slurm-launch] 2026-11-16T09:00:10+0100 ready nodes=2/2 ray=2.60.0 client=ray://[fd77::1]:2405 dashboard=http://127.0.0.1:2406
+[slurm-launch] 2026-11-16T09:00:10+0100 command python train.py node=x
+a line of the command's
+"""
+REST = """\
+[slurm-launch] 2026-11-16T09:00:12+0100 stopping
+[slurm-launch] 2026-11-16T09:00:13+0100 end outcome=node-lost code=72 phase=command node=n2 bring-up=10s total=13s \
+cause="n2 said 'node=n9'" hint="look, or "not""
+"""
+LOST = End("node-lost", 72, "n2 said 'node=n9'", 'look, or "not"', "n2")
+
+
+def test_a_life(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(RUN.encode() + b"\xff" * 3_000_000 + b"\r\n" + REST.encode())
+    (life,) = joblog.read(tmp_path / "log").all
+    assert (life.count, life.head, life.address, life.directory) == (2, "n1", "[fd77::1]:2404", "/tmp/r12-cd")
+    assert (life.ray, life.client, life.dashboard) == ("2.60.0", "ray://[fd77::1]:2405", "http://127.0.0.1:2406")
+    assert list(life.joined) == ["n1", "n2"]
+    assert list(life.times) == ["starting", "ready", "command", "stopping", "end"]
+    assert life.head_ready == datetime(2026, 11, 16, 8, 0, 9, tzinfo=timezone.utc)
+    assert life.end == LOST
+
+
+def test_lives_follow_one_another(tmp_path: Path) -> None:
+    killed = RUN + "killed without a word\n"
+    (tmp_path / "log").write_text(killed + RUN + REST + GOOD)
+    first, second, third = joblog.read(tmp_path / "log").all
+    assert (first.end, first.phase) == (None, "command")
+    assert second.end == LOST
+    assert third.end == End("ok", 0)
