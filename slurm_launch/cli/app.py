@@ -23,6 +23,7 @@ VERBS = {
     "check": ("slurm_launch.cli.check", "Try the script without queueing it: bash -n, shellcheck, sbatch --test-only."),
     "list": ("slurm_launch.cli.listing", "List the runs, the newest first."),
     "status": ("slurm_launch.cli.status", "Tell how a run is doing."),
+    "explain": ("slurm_launch.cli.explain", "Tell why a run failed, and what to do."),
     "doctor": ("slurm_launch.cli.doctor", "Look at the cluster: what works here, what is missing; write its profile."),
     "config": ("slurm_launch.cli.config", "Show, locate and begin the configuration."),
 }
