@@ -72,22 +72,18 @@ def gather(log: str, ray_dir: str) -> dict[str, Any]:
 def read_text(path: str, most: int) -> tuple[str, bool]:
     """A file's text, and whether it is all of it; nothing where there is no such file, or it is none."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return "", True
-    with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # a pipe, say
-            return "", True
-        try:
+        with open(path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:  # a pipe, say
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return "", True
             size = file.seek(0, os.SEEK_END)
             file.seek(0)
             if size <= most:
                 return _decoded(file.read(most)), True
             begin = file.read(most // 4)
             file.seek(size - most * 3 // 4)
-            return f"{_decoded(begin)}\n{CUT}\n{_decoded(file.read())}", False
-        except OSError:
-            return "", True
+            return f"{_decoded(begin)}\n{CUT}\n{_decoded(file.read(most))}", False
+    except OSError:
+        return "", True
 
 
 def _decoded(data: bytes) -> str:
