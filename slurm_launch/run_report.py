@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from slurm_launch import slurm
 from slurm_launch.observe import TIMES, Task
 from slurm_launch.runs import Run
 
@@ -61,16 +62,7 @@ def state_of(tasks: Sequence[Task]) -> str:
 
 def tasks_in(task: Task) -> int:
     """How many tasks of an array `12_[4-9%2]` stands for."""
-    _, bracket, text = task.id.partition("_[")
-    if not bracket:
-        return 1
-    count = 0
-    for part in text.rstrip("]").partition("%")[0].split(","):
-        span, _, step = part.partition(":")
-        first, _, last = span.partition("-")
-        if first.isdigit() and (last or first).isdigit():
-            count += (int(last or first) - int(first)) // max(1, int(step) if step.isdigit() else 1) + 1
-    return max(1, count)
+    return max(1, len(slurm.task_ids(task.id)))
 
 
 def as_json(run: Run, tasks: Sequence[Task], now: datetime) -> dict[str, Any]:
