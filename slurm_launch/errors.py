@@ -59,3 +59,9 @@ class ProblemsFound(LaunchError):
     """The doctor has found at least one problem; its report has them."""
 
     exit_code = 6
+
+
+class WrongMoment(LaunchError):
+    """The job is not where this needs it to be: not up yet, over, or, after a cancellation, still there."""
+
+    exit_code = 7

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from slurm_launch import joblog, process, slurm
-from slurm_launch.errors import LaunchError, NoCommandCode
+from slurm_launch import joblog, observe, process
+from slurm_launch.errors import LaunchError, NoCommandCode, SlurmUnavailable
 from slurm_launch.launch import TIMEOUT, Tell, warn
-from slurm_launch.process import Result, Runner
+from slurm_launch.observe import UNKNOWN, Asking, Task
+from slurm_launch.process import Runner
 from slurm_launch.runs import Run
 from slurm_launch.slurm import JobState
 from slurm_launch.slurm_words import how_it_ended
+
+TRIES = 5  # questions after which a job of which nothing is known any more is given up: the accounting may lag behind
 
 
 def backoff(first: float = 0.5, longest: float = 5.0) -> Iterator[float]:
@@ -39,96 +42,95 @@ def wait(
     Raises NoCommandCode when the job ended without one: cancelled, time limit, a node lost, or the command
     never started. Slurm not answering is told and waited out. Ctrl-C leaves the job running and says so.
     """
-    if run.job_id is None:
-        hint = f"`squeue --me --name={run.exp_name}` tells whether there is a job"
-        raise LaunchError("the run has no job id to wait for", at=run.record, hint=hint)
-    asking = _Asking(run, run.job_id, slurm.query_env(os.environ if env is None else env), runner, timeout)
+    follower = Follower(run, Asking(os.environ if env is None else env, runner, timeout), tell)
     try:
-        states = _follow(asking, poll, sleep, tell)
+        for pause in poll():
+            follower.take(follower.ask())
+            if follower.over:
+                break
+            sleep(pause)
     except KeyboardInterrupt:
-        tell(f"job {run.job_id} goes on; `scancel {run.job_id}` ends it")
+        tell(goes_on(run.job_id))
         raise
-    return max(command_code(run, state) for state in states)
+    observe.remember(run, list(follower.tasks.values()))
+    return follower.code()
 
 
-@dataclass(frozen=True)
-class _Asking:
-    """How to ask Slurm about one run."""
-
-    run: Run
-    job_id: str
-    env: Mapping[str, str]
-    runner: Runner
-    timeout: float
-
-    def __call__(self, argv: list[str]) -> Result:
-        return self.runner(argv, env=self.env, timeout=self.timeout)
+def goes_on(job_id: str | None) -> str:
+    """What is said to somebody who stops looking at a job."""
+    us = "slurm-launch"
+    return f"job {job_id} goes on; `{us} watch {job_id}` comes back to it, `{us} cancel {job_id}` ends it"
 
 
-def _follow(
-    ask: _Asking, poll: Callable[[], Iterable[float]], sleep: Callable[[float], object], tell: Tell
-) -> list[JobState]:
-    """Wait until the job, or all tasks of the array, have ended; how each of them did."""
-    ended: dict[str, JobState] = {}  # Slurm forgets tasks minutes after their end, we do not
-    seen: dict[str, None] = {}
-    silent = False
-    for pause in poll():
-        states, problem = _ask_state(ask)
-        if problem and not silent:
-            tell(f"Slurm does not answer about job {ask.job_id}, asking again: {problem}")
-        elif silent and not problem:
-            tell("Slurm answers again")
-        silent = bool(problem)
-        for state in states:
-            seen[state.id] = None
-            ended.pop(state.id, None)  # a task that ended may have been requeued
-            if state.ended:
-                ended[state.id] = state
-        if not problem and all(state.ended for state in states):
-            break
-        sleep(pause)
-    tasks = [task for task in seen if not task.endswith("]")]  # 12_[3-9] wait together and become tasks of their own
-    if not ended or any(task not in ended for task in tasks):
-        ended = {state.id: state for state in _accounted(ask, poll, sleep)} | ended
-    unknown = [task for task in tasks if task not in ended]
-    if not ended and not unknown:
-        unknown = [ask.job_id]
-    return [*ended.values(), *(JobState(task, "UNKNOWN") for task in unknown)]
+Answer = Sequence[Task] | SlurmUnavailable
 
 
-def _ask_state(ask: _Asking) -> tuple[list[JobState], str | None]:
-    """What scontrol knows; no states and no problem means that it has forgotten the job."""
-    try:
-        result = ask(slurm.show_job_argv(ask.job_id, ask.run.cluster))
-    except process.TimedOut as error:
-        return [], error.message
-    states = slurm.parse_show_job(result.stdout) if result.returncode == 0 else []
-    if states or slurm.is_gone(result.stderr):
-        return states, None
-    return [], result.stderr.strip() or "scontrol said nothing"
+class Follower:
+    """The tasks of a run, as Slurm told of them last. How they ended is remembered: Slurm forgets it within minutes.
 
+    `ask` may be called anywhere, such as in a thread; `take` then tells what came of it.
+    """
 
-def _accounted(ask: _Asking, poll: Callable[[], Iterable[float]], sleep: Callable[[float], object]) -> list[JobState]:
-    """How the job, or its tasks, ended according to the accounting, which may lag behind, or not exist."""
-    states: list[JobState] = []
-    for _, pause in zip(range(5), poll(), strict=False):
+    def __init__(self, run: Run, asking: Asking, tell: Tell = warn, only: Callable[[str], bool] | None = None) -> None:
+        """With `only`, of the tasks of an array those alone to whose ids it says yes."""
+        if run.job_id is None:
+            hint = f"`squeue --me --name={run.exp_name}` tells whether there is a job"
+            raise LaunchError("the run has no job id to follow", at=run.record, hint=hint)
+        self.run, self.asking, self.tell = run, asking, tell
+        self.job_id = run.job_id
+        self.tasks: dict[str, Task] = {}
+        self.problem: str | None = None  # why Slurm has not answered the last question
+        self._only = only
+        self._missed = 0
+
+    def ask(self) -> Answer:
+        """One look; a Slurm that does not answer is an answer too. Raises NotFound where there is no Slurm."""
         try:
-            result = ask(slurm.sacct_argv(ask.job_id, ask.run.cluster))
-        except (process.TimedOut, process.NotFound):
-            break
-        states = slurm.parse_sacct(result.stdout)
-        if result.returncode or all(state.ended for state in states):
-            break
-        sleep(pause)
-    return [state for state in states if state.ended]
+            return observe.look(self.run, self.asking, logs=False)
+        except process.NotFound:
+            raise
+        except SlurmUnavailable as error:
+            return error
+
+    def take(self, answer: Answer) -> None:
+        if isinstance(answer, SlurmUnavailable):
+            said = answer.message.removeprefix("Slurm does not answer:").strip()
+            if self.problem is None:
+                self.tell(f"Slurm does not answer about job {self.job_id}, asking again: {said}")
+            self.problem = said
+            return
+        if self.problem is not None:
+            self.tell("Slurm answers again")
+        self.problem = None
+        known = {task.id: task for task in answer if task.source != "none"}
+        if self._only is not None:
+            known = {task_id: task for task_id, task in known.items() if self._only(task_id)}
+        if known:
+            # 12_[3-9] wait together, and become tasks of their own
+            self.tasks = {task_id: task for task_id, task in self.tasks.items() if not task_id.endswith("]")}
+        missing = [task for task in self.tasks.values() if not task.ended and task.id not in known]
+        self.tasks |= known
+        self._missed = self._missed + 1 if missing or not known else 0
+        if self._missed >= TRIES:
+            lost = missing if self.tasks else [Task(self.job_id, UNKNOWN, "none", self.run.log)]
+            self.tasks |= {task.id: replace(task, state=UNKNOWN, source="none") for task in lost}
+
+    @property
+    def over(self) -> bool:
+        """Whether all of it has ended, or nobody knows any more."""
+        return bool(self.tasks) and all(task.ended or task.state == UNKNOWN for task in self.tasks.values())
+
+    def code(self) -> int:
+        """The exit code of the command, of an array the highest one; or NoCommandCode."""
+        return max(command_code(self.run, task) for task in self.tasks.values())
 
 
-def command_code(run: Run, job: JobState) -> int:
+def command_code(run: Run, job: Task | JobState) -> int:
     """The exit code of the command itself, or NoCommandCode."""
-    log = log_of(run, job)
+    log = observe.log_of(run, job.id)
     end = joblog.read_end(log)
     code = job.code
-    if job.state == "UNKNOWN" and end is not None:
+    if job.state == UNKNOWN and end is not None:
         code = end.code
     if code == 0 or (code is not None and (end is None or end.command_ended)):
         return code
@@ -141,9 +143,3 @@ def command_code(run: Run, job: JobState) -> int:
     how = how_it_ended(job.state, signal=job.signal)
     why = f" ({job.reason})" if job.reason else ""
     raise NoCommandCode(f"job {job.id} {how}{why}, without an exit code of its command", at=log)
-
-
-def log_of(run: Run, job: JobState) -> str:
-    """The log of a job, or of one task of an array."""
-    _, _, task = job.id.partition("_")
-    return run.log if not task else f"{run.log.removesuffix('.log')}_{task}.log"

@@ -117,11 +117,12 @@ class Task:
         }.get(self.phase, "runs")
 
 
-def look(run: Run, ask: Asking) -> list[Task]:
+def look(run: Run, ask: Asking, *, logs: bool = True) -> list[Task]:
     """All that is known of a run, a Task for each job or task of an array, with what their logs tell.
 
-    Of what squeue does not know, sacct is asked, then scontrol, then the logs. Raises SlurmUnavailable when Slurm does
-    not answer, unless the record remembers the end.
+    Of what squeue does not know, sacct is asked, then scontrol, then the logs. Without `logs` these are left alone,
+    unless one is the last witness: for those who look often. Raises SlurmUnavailable when Slurm does not answer,
+    unless the record remembers the end.
     """
     if run.job_id is None:
         return [_unseen(run, "")]
@@ -136,7 +137,7 @@ def look(run: Run, ask: Asking) -> list[Task]:
     if known.missing:
         known.take(_scontrol(run, run.job_id, ask), "scontrol")
     known.enter(_by_log(run, known.missing))
-    return [_with_log(task) for task in known.in_order()]
+    return [_with_log(task) if logs else task for task in known.in_order()]
 
 
 def look_at_all(all_runs: Sequence[Run], ask: Asking, user: str) -> tuple[dict[str, list[Task]], LaunchError | None]:
@@ -340,12 +341,16 @@ def _task(run: Run, state: JobState, source: str) -> Task:
 
 
 def _with_log(task: Task) -> Task:
-    """The task with what its log tells; nothing when that cannot be read, or is of a former life."""
-    if task.waiting:
-        return task
+    """The task with what its log tells; nothing when that cannot be read."""
     try:
-        life = joblog.read(task.log).last
+        return with_life(task, joblog.read(task.log).last)
     except OSError:
+        return task
+
+
+def with_life(task: Task, life: Life) -> Task:
+    """The task with what the last life in its log tells."""
+    if task.waiting:
         return task
     if _is_former(life, task):
         life = Life()  # it has been requeued, and has not said anything yet

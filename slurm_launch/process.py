@@ -1,4 +1,4 @@
-"""The one subprocess call of the package."""
+"""Where the package starts processes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
+import termios
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -91,6 +93,78 @@ def run(
         _end(process)
         raise
     return Result(tuple(argv), process.returncode, _text(out), _text(err))
+
+
+def interact(argv: Sequence[str], *, env: Mapping[str, str], hear: Callable[[bytes], object]) -> int:
+    """Run a program on our own terminal and files, to its end, and return its exit code; `hear` gets its stderr.
+
+    It stays in our process group, so Ctrl-C is for the program. Other signals that would end us are passed on to it.
+    """
+    with _terminal_restored(), _for_the_child() as signals:
+        try:
+            process = subprocess.Popen(list(argv), env=env, stderr=subprocess.PIPE)
+        except OSError as error:
+            raise _not_started(argv, None, error) from None
+        signals.append(process)
+        assert process.stderr is not None
+        with process.stderr:
+            while data := os.read(process.stderr.fileno(), 1 << 16):
+                hear(data)
+        code = process.wait()
+    return code if code >= 0 else 128 - code
+
+
+@contextmanager
+def _for_the_child() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Signals go to the process in the list; those of the terminal have reached it already."""
+    process: list[subprocess.Popen[bytes]] = []
+
+    def pass_on(number: int, _: object) -> None:
+        if number not in (signal.SIGINT, signal.SIGQUIT):
+            for one in process:
+                one.send_signal(number)
+
+    numbers = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
+    # Not one that is ignored, as SIGHUP under nohup. A function of ours, for the child would inherit SIG_IGN.
+    former = {number: was for number in numbers if (was := signal.getsignal(number)) is not signal.SIG_IGN}
+    for number in former:
+        signal.signal(number, pass_on)
+    try:
+        yield process
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _terminal_restored() -> Iterator[None]:
+    """A program that is killed may leave the terminal without echo."""
+    try:
+        settings = termios.tcgetattr(sys.stdin)
+    except (termios.error, ValueError, OSError):  # no terminal
+        yield
+        return
+    try:
+        yield
+    finally:
+        with suppress(termios.error):
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, settings)
+
+
+@contextmanager
+def piped(argv: Sequence[str], *, env: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A program whose three streams are ours, in a session of its own; ended with the block."""
+    pipe = subprocess.PIPE
+    try:
+        process = subprocess.Popen(
+            list(argv), env=env, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=True
+        )
+    except OSError as error:
+        raise _not_started(argv, None, error) from None
+    try:
+        yield process
+    finally:
+        _end(process)
 
 
 def _text(data: bytes) -> str:

@@ -28,14 +28,22 @@ _SQUEUE = (
 _SACCT = "JobID,State,ExitCode,AllocNodes,NodeList,Partition,User,Submit,Start,End,JobName,SubmitLine"
 
 
-def squeue_argv(job_id: str, cluster: str | None = None) -> list[str]:
-    """One job, or all tasks of an array, ended ones too as long as Slurm keeps them in mind."""
-    return ["squeue", *_on(cluster), "-h", "-t", "all", "-j", job_id, "-O", _squeue_format()]
+def squeue_argv(job_ids: str, cluster: str | None = None, *, each_task: bool = False) -> list[str]:
+    """Jobs, or all tasks of arrays, ended ones too as long as Slurm keeps them in mind.
+
+    Several ids are separated by commas. With `each_task` those that wait together have lines of their own too."""
+    each = ["-r"] if each_task else []
+    return ["squeue", *_on(cluster), "-h", "-t", "all", *each, "-j", job_ids, "-O", _squeue_format()]
 
 
 def squeue_user_argv(user: str, clusters: Collection[str] = ()) -> list[str]:
     """All jobs of a user."""
     return ["squeue", *_on(",".join(clusters)), "-h", "-t", "all", "-u", user, "-O", _squeue_format()]
+
+
+def squeue_waiting_argv(partition: str, cluster: str | None = None) -> list[str]:
+    """All jobs that wait in a partition, as far as Slurm shows those of other people."""
+    return ["squeue", *_on(cluster), "-h", "-t", "PENDING", "-p", partition, "-o", "%i|%Q|%u|%r"]
 
 
 def _squeue_format() -> str:
@@ -45,6 +53,32 @@ def _squeue_format() -> str:
 def sacct_argv(job_ids: str, cluster: str | None = None) -> list[str]:
     """Allocations only (-X), one line for each task of an array; several ids are separated by commas."""
     return ["sacct", *_on(cluster), "-n", "-X", "-P", "-j", job_ids, f"--format={_SACCT}"]
+
+
+def scancel_argv(job_ids: Collection[str], cluster: str | None = None, *, state: str | None = None) -> list[str]:
+    """End jobs, those in that state or all: SIGTERM for their scripts and their steps at the same moment."""
+    return ["scancel", *_on(cluster), *([f"--state={state}"] if state else []), *job_ids]
+
+
+def terminate_argv(job_ids: Collection[str], cluster: str | None = None) -> list[str]:
+    """Ask scripts to end their jobs by themselves; the steps do not feel it."""
+    return ["scancel", *_on(cluster), "--batch", "--signal=TERM", *job_ids]
+
+
+# What of our environment a step gets to see: the terminal, and where its bash is.
+_STEP_ENV = "PATH,TERM,COLORTERM,NO_COLOR"
+
+
+def step_argv(
+    job_id: str, node: str, cluster: str | None = None, *, pty: bool = False, unbuffered: bool = False
+) -> list[str]:
+    """srun for one more program in a running job, without a claim to resources of its own.
+
+    It says everything itself: what a step inherits differs by version. Unbuffered, its output is that of a terminal
+    and comes at once, byte by byte; else Slurm waits for the end of a line."""
+    words = ["srun", *_on(cluster), f"--jobid={job_id}", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={node}"]
+    words += ["--cpu-bind=none", "--mpi=none", "--disable-status", "--chdir=/", f"--export={_STEP_ENV}"]
+    return [*words, *(["--pty"] if pty else []), *(["--unbuffered"] if unbuffered else [])]
 
 
 def _on(cluster: str | None) -> list[str]:
@@ -353,6 +387,33 @@ def parse_squeue(stdout: str) -> list[JobState]:
             )
         )
     return found
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a job stands among those that wait."""
+
+    place: int  # 1 is the next one
+    of: int
+    others: bool  # whether jobs of other people are among them: a site may hide these
+
+
+# Jobs that wait for something else than their turn.
+_NOT_YET = re.compile(r"JobHeld.*|Dependency.*|BeginTime|.*held.*", re.IGNORECASE)
+
+
+def parse_place(stdout: str, job_id: str) -> Place | None:
+    """The place of a job in the answer to `squeue_waiting_argv`; None when it has none."""
+    waiting = []
+    for line in stdout.splitlines():
+        job, priority, user, reason = (*line.split("|", 3), "", "", "")[:4]
+        if _number(priority) is not None and not _NOT_YET.fullmatch(reason):
+            waiting.append((-int(priority), _number(re.split(r"\D", job)[0]) or 0, job, user))
+    waiting.sort()  # of the same priority, the older one comes first
+    for place, (_, _, job, user) in enumerate(waiting, 1):
+        if job == job_id:
+            return Place(place, len(waiting), any(other != user for *_, other in waiting))
+    return None
 
 
 def parse_sacct(stdout: str) -> list[JobState]:

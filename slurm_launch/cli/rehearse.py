@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Annotated, Any, NoReturn, TextIO
+from typing import Annotated, Any, TextIO
 
 import typer
 
 from slurm_launch.cli.doubts import checked
 from slurm_launch.cli.options import origin, resolve, verb_app
 from slurm_launch.cli.output import note, print_json
+from slurm_launch.cli.signals import ended_in_order
 from slurm_launch.rehearsal import faults
 from slurm_launch.rehearsal import rehearse as rehearsal
 
@@ -36,7 +34,7 @@ def rehearse(
     found = resolve(flags)
     spec = checked(found)
     screen = Screen(sys.stderr if as_json else sys.stdout, spec.nodes)
-    with _ended_in_order():
+    with ended_in_order():  # the job, too, has to be ended
         try:
             done = rehearsal.rehearse(spec, fault=fault, embedded=origin(found), tell=screen.note, audience=screen)
         finally:
@@ -48,23 +46,6 @@ def rehearse(
         stem = run.script.removesuffix(".sh")
         note(f"rehearsed; the files are {stem}.sh, {done.log.removeprefix(stem)} and .json")
     return done.code
-
-
-@contextmanager
-def _ended_in_order() -> Iterator[None]:
-    """A signal that would end us at once ends the job first, as Ctrl-C does."""
-    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) == signal.SIG_DFL]  # nohup ignores one
-    for number in numbers:
-        signal.signal(number, _leave)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            signal.signal(number, signal.SIG_DFL)
-
-
-def _leave(number: int, _: object) -> NoReturn:
-    sys.exit(128 + number)
 
 
 # The phases of the log that change what goes on; the words for the bring-up tell how far it is.

@@ -19,12 +19,19 @@ def submit(
     flags: dict[str, Any],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the script; touch neither disk nor Slurm.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the job's end; exit with the command's code.")] = False,
+    follow_it: Annotated[
+        bool, typer.Option("--follow", help="Watch the job to its end, as `watch` does; exit with the command's code.")
+    ] = False,
     hold: Annotated[bool, typer.Option("--hold", help="Submit, but hold the job until `scontrol release`.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
     parsable: Annotated[bool, typer.Option("--parsable", help="Answer with the job id alone.")] = False,
 ) -> int:
     if as_json and parsable:
         raise UsageError("--json and --parsable exclude one another", hint="give one of them")
+    other = "--wait" if wait else "--json" if as_json else "--parsable" if parsable else None
+    if follow_it and other:
+        hint = "--follow waits too, and shows the job; --wait leaves stdout to the answer"
+        raise UsageError(f"--follow and {other} exclude one another", hint=hint)
     found = resolve(flags)
     spec = checked(found)
     for text in absent_images(spec):
@@ -40,6 +47,10 @@ def submit(
     else:
         print(f"job     {run.job_id}" + (f" on {run.cluster}" if run.cluster else ""))
         print(f"script  {run.script}\nlog     {run.log}\nrecord  {run.record}", flush=True)
+    if follow_it:
+        from slurm_launch.cli.watch import watched
+
+        return watched(run)
     return follow.wait(run, tell=note) if wait else 0
 
 

@@ -17,10 +17,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurm_launch import follow, launch
+from slurm_launch import follow, launch, observe
 from slurm_launch.errors import LaunchError, NoCommandCode, UsageError
 from slurm_launch.joblog import TAIL
 from slurm_launch.launch import PathText, Tell, warn
+from slurm_launch.logfile import LogFile
 from slurm_launch.rehearsal import faults, slurmd
 from slurm_launch.rehearsal.faults import Fault
 from slurm_launch.rehearsal.job import Folder, Job, lives, node_address
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 PROGRAMS = ("sbatch", "srun", "scontrol", "squeue")
 OWN_DIRECTORIES = (2, 56)  # the Ray from which on each node has its own; 2.53 has not, those between were not tried
 POLL = 0.1  # seconds between two looks at the log
-MOST = 1 << 20  # bytes of the log that are shown at once
 
 
 class DaemonDied(LaunchError):
@@ -111,7 +111,7 @@ def _judge(log: _Log, run: Run, tell: Tell) -> Rehearsal:
     reason = None if end.reason == "None" else end.reason
     state = JobState(number, end.state, end.code, end.signal, reason)
     try:
-        return Rehearsal(run, follow.command_code(run, state), follow.log_of(run, state))
+        return Rehearsal(run, follow.command_code(run, state), observe.log_of(run, number))
     except NoCommandCode:
         # After `starting` the script calls srun.
         tried = re.search(rb"\[slurm-launch\] \S+ starting .* phase=bring-up", log.tail(), re.DOTALL)
@@ -259,14 +259,13 @@ class _Log:
 
     def __init__(self, folder: Folder, job: Job) -> None:
         self.folder, self.job = folder, job
-        self.position = 0
+        self.file = LogFile(job.output)
 
     def show(self, audience: Audience) -> None:
         """Until the job has ended."""
         while True:
             state = self.folder.state()  # first this, then the log: so nothing of the log is missed
-            if data := self._read(self.position, MOST):
-                self.position += len(data)
+            if data := self.file.read():
                 audience.text(data)
             audience.tick()
             if state.over and not data:
@@ -277,15 +276,7 @@ class _Log:
                 time.sleep(POLL)
 
     def tail(self) -> bytes:
-        return self._read(max(0, self.position - TAIL), TAIL)
-
-    def _read(self, position: int, most: int) -> bytes:
-        try:
-            with open(self.job.output, "rb") as log:
-                log.seek(position)
-                return log.read(most)
-        except OSError:  # not there yet, or never
-            return b""
+        return LogFile(self.job.output, last=TAIL).read(TAIL)
 
     def _check_daemon(self) -> None:
         started = self.folder.read("slurmd.json")

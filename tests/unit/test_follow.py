@@ -1,4 +1,4 @@
-"""Following a job to its end, with scripted answers of scontrol and sacct."""
+"""Following a job to its end, with scripted answers of squeue, sacct and scontrol."""
 
 from __future__ import annotations
 
@@ -14,34 +14,24 @@ from slurm_launch import follow, process
 from slurm_launch.errors import LaunchError, NoCommandCode, SlurmUnavailable
 from slurm_launch.process import Result
 from slurm_launch.runs import Run
+from tests.unit.queue_answers import DOWN, GONE, NO_SACCT, queued, sacct
+from tests.unit.some_run import some_run
 
 
 def shown(state: str, code: str = "0:0", reason: str = "None", job: str = "12") -> Result:
-    text = f"JobId={job} JobName=t UserId=a(1) JobState={state} Reason={reason} Dependency=(null) ExitCode={code} X=1\n"
-    return Result((), 0, text, "")
+    return Result((), 0, queued(job, state, code, reason), "")
 
 
 def array(*tasks: tuple[str, str, str]) -> Result:
-    lines = [shown(state, code, job=f"1{i} ArrayJobId=12 ArrayTaskId={t}") for i, (t, state, code) in enumerate(tasks)]
-    return Result((), 0, "".join(line.stdout for line in lines), "")
-
-
-GONE = Result((), 1, "", "slurm_load_jobs error: Invalid job id specified\n")
-DOWN = Result((), 1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n")
-
-
-def sacct(*lines: str) -> Result:
-    return Result((), 0, "".join(f"{line}{'|' * 9}\n" for line in lines), "")
-
-
-NO_SACCT = Result((), 1, "", "Slurm accounting storage is disabled\n")
+    named = [(f"12_{task}" if task.isdigit() else f"12_[{task}]", state, code) for task, state, code in tasks]
+    return Result((), 0, "".join(queued(job, state, code) for job, state, code in named), "")
 
 
 class Scripted:
-    """Answers scontrol and sacct from lists."""
+    """Answers squeue and sacct from lists; scontrol knows nothing that squeue does not."""
 
-    def __init__(self, scontrol: Sequence[Any], sacct: Sequence[Any] = (NO_SACCT,)) -> None:
-        self.answers = {"scontrol": list(scontrol), "sacct": list(sacct)}
+    def __init__(self, squeue: Sequence[Any], sacct: Sequence[Any] = (NO_SACCT,)) -> None:
+        self.answers = {"squeue": list(squeue), "sacct": list(sacct), "scontrol": [GONE]}
         self.asked: list[list[str]] = []
         self.told: list[str] = []
         self.slept: list[float] = []
@@ -62,24 +52,7 @@ class Scripted:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    return Run(
-        name="t",
-        exp_name="t",
-        spec={},
-        job_id="12",
-        cluster=None,
-        script=f"{tmp_path}/t.sh",
-        log=f"{tmp_path}/t.log",
-        record=f"{tmp_path}/t.json",
-        run_dir=str(tmp_path),
-        submit_dir=str(tmp_path),
-        created="2026-11-16T09:05:07+00:00",
-        submitted="2026-11-16T09:05:08+00:00",
-        argv=[],
-        user="alice",
-        host="login",
-        version="0.1.0",
-    )
+    return some_run(tmp_path)
 
 
 @pytest.mark.parametrize(("state", "code", "expected"), [("COMPLETED", "0:0", 0), ("FAILED", "3:0", 3)])
@@ -126,7 +99,7 @@ def test_the_same_code_from_the_command_is(run: Run) -> None:
     assert Scripted([shown("FAILED", "71:0")]).wait(run) == 71
 
 
-def test_accounting_after_scontrol_has_forgotten(run: Run) -> None:
+def test_accounting_after_slurmctld_has_forgotten(run: Run) -> None:
     late = [sacct("12|RUNNING|0:0"), sacct("12|FAILED|4:0")]
     slurm = Scripted([shown("RUNNING"), GONE], late)
     assert slurm.wait(run) == 4
@@ -188,7 +161,7 @@ def test_an_array_forgotten_while_it_was_pending(run: Run) -> None:
 
 
 def test_a_silent_controller_is_told_once_and_waited_out(run: Run) -> None:
-    late = process.SlurmTimedOut("scontrol did not answer within 60 s")
+    late = process.SlurmTimedOut("squeue did not answer within 60 s")
     slurm = Scripted([DOWN, late, DOWN, shown("RUNNING"), shown("COMPLETED")])
     assert slurm.wait(run) == 0
     assert len(slurm.told) == 2
@@ -196,23 +169,23 @@ def test_a_silent_controller_is_told_once_and_waited_out(run: Run) -> None:
     assert "answers again" in slurm.told[1]
 
 
-def test_no_scontrol_is_an_error(run: Run) -> None:
+def test_no_squeue_is_an_error(run: Run) -> None:
     with pytest.raises(SlurmUnavailable):
-        Scripted([process.SlurmNotFound("scontrol is not in PATH")]).wait(run)
+        Scripted([process.SlurmNotFound("squeue is not in PATH")]).wait(run)
 
 
 def test_ctrl_c_leaves_the_job_alone(run: Run) -> None:
     slurm = Scripted([shown("RUNNING"), KeyboardInterrupt()])
     with pytest.raises(KeyboardInterrupt):
         slurm.wait(run)
-    assert slurm.told == ["job 12 goes on; `scancel 12` ends it"]
-    assert {argv[0] for argv in slurm.asked} == {"scontrol"}
+    assert slurm.told == ["job 12 goes on; `slurm-launch watch 12` comes back to it, `slurm-launch cancel 12` ends it"]
+    assert {argv[0] for argv in slurm.asked} == {"squeue"}
 
 
 def test_questions_about_a_federated_job_go_to_its_cluster(run: Run) -> None:
     slurm = Scripted([shown("COMPLETED")])
     slurm.wait(replace(run, cluster="west"))
-    assert slurm.asked == [["scontrol", "-M", "west", "show", "job", "-o", "12"]]
+    assert all(argv[1:3] == ["-M", "west"] for argv in slurm.asked)
 
 
 def test_a_run_without_a_job(run: Run) -> None:

@@ -1,0 +1,44 @@
+"""`slurm-launch watch`."""
+
+from __future__ import annotations
+
+import typer
+
+from slurm_launch import follow, inside
+from slurm_launch.cli import watch_view
+from slurm_launch.cli.output import markup, note
+from slurm_launch.cli.run_argument import RunArgument, asking, found
+from slurm_launch.cli.signals import ended_in_order
+from slurm_launch.runs import Run
+from slurm_launch.watching import Watch
+
+app = typer.Typer(add_completion=False, rich_markup_mode=markup())
+
+
+@app.command()
+def watch(run: RunArgument = None) -> int:
+    """Watch a run to its end: the queue, the nodes that join, the command's output, the outcome.
+
+    Ctrl-C stops watching; the job goes on. Exits with the command's own code, or with 5 when the job ended without one.
+    """
+    chosen = found(run)
+    return watched(chosen, inside.task_of(chosen, run))
+
+
+def watched(run: Run, task: str | None = None) -> int:
+    """Show a run until it ends; the command's exit code, or NoCommandCode."""
+    ask = asking()
+    follow.Follower(run, ask)  # a run without a job: told before the screen changes
+    with ended_in_order():
+        view = watch_view.chosen(labels=bool(run.spec.get("array")) and task is None)
+        try:
+            watch = Watch(run, view, ask, task=task)
+            watch.to_its_end()
+        except KeyboardInterrupt:
+            view.close()
+            note(follow.goes_on(task or run.job_id))
+            raise
+        finally:
+            view.close()
+    view.end(watch.sight)
+    return watch.code()

@@ -1,0 +1,53 @@
+# What `slurm-launch attach` runs on the head node of a job, by srun; a job's own script has no part in it.
+# DIR RUN NODE STREAM [WORD...]: the beginning of the job's directories, the run's name, another node of the job or nothing, --pty
+# or --unbuffered or nothing, and a command; without one a shell.
+slaunch_terminal=() slaunch_at=$1.job # names that the job's own variables do not have
+if [[ ! -O $slaunch_at || -L $slaunch_at || ! -O $slaunch_at/attach ]]; then # what is not ours is not run
+  echo "slurm-launch: there is no $slaunch_at/attach here: the job is not at its command (any more)" >&2
+  exit 1
+fi
+# The terminal is yours; all else is as the command has it, without what Slurm sets for this step.
+for slaunch_name in TERM COLORTERM NO_COLOR; do
+  [[ $(declare -p "$slaunch_name" 2>/dev/null) != 'declare -x '* ]] || slaunch_terminal+=("$slaunch_name=${!slaunch_name}")
+done
+while read -r slaunch_name; do unset "$slaunch_name"; done 2>/dev/null < <(compgen -e)
+# shellcheck source=/dev/null
+source "$slaunch_at/attach" 2>/dev/null # some variables of bash cannot be set, such as SHELLOPTS
+set +o posix
+[[ ! ${slaunch_terminal-} ]] || export "${slaunch_terminal[@]}"
+cd -- "$PWD" 2>/dev/null || cd /
+
+slaunch_way=("${join_head[@]}") slaunch_enter=("${head_enter[@]}")
+if [[ $3 && $3 != "${SLURMD_NODENAME-}" ]]; then # from here on to that node, which has directories of its own
+  mapfile -t slaunch_nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+  for ((slaunch_index = 0; slaunch_index < ${#slaunch_nodes[@]}; slaunch_index++)); do
+    [[ ${slaunch_nodes[slaunch_index]} != "$3" ]] || break
+  done
+  if ((slaunch_index == ${#slaunch_nodes[@]})); then
+    echo "slurm-launch: $3 is no node of the job, which has ${slaunch_nodes[*]}" >&2
+    exit 2
+  fi
+  unset HOSTNAME
+  export SLAUNCH_NODE_DIR=$1.$slaunch_index RAY_TMPDIR=$1.$slaunch_index/t RAY_AUTH_TOKEN_PATH=$1.$slaunch_index/token
+  slaunch_enter=("${worker_enter[@]}") slaunch_way=("${slaunch_way[@]/#--nodelist=*/--nodelist=$3}") # a container has the same name there
+  ((${#slaunch_way[@]})) || slaunch_way=(env -u SLURM_CPUS_PER_TASK -u SLURM_TRES_PER_TASK srun --nodes=1 --ntasks=1 --nodelist="$3"
+    --overlap --export=ALL --cpu-bind=none --mpi=none)
+fi
+if ((${#slaunch_way[@]})); then # a srun within this one: its words about itself are not for the terminal
+  slaunch_way+=(--disable-status ${4:+"$4"})
+  [[ $4 != --pty ]] || exec 2> >(exec grep -vE 'srun: (error: )?([^ ]+: task 0: |Force Terminated|cluster configuration lacks)' >&2)
+fi
+
+own_shell() { # NAME: a bash with your habits, and after these the job's environment; a bashrc may change the PATH, say
+  local rc=$SLAUNCH_NODE_DIR/rc.$$
+  {
+    printf '%s\n' '[[ ! -r ~/.bashrc ]] || . ~/.bashrc' "slaunch_ps1=\$PS1" '{' && declare -px && printf '%s\n' '} 2>/dev/null' \
+      "[[ \$slaunch_ps1 != '\\s-\\v\\\$ ' ]] || slaunch_ps1='\\u@\\h:\\w\\\$ '" "PS1='($1) '\$slaunch_ps1" 'export -n PS1' \
+      'unset slaunch_ps1 COLUMNS LINES' "rm -f '$rc'"
+  } >"$rc" && exec bash --rcfile "$rc" -i
+}
+case $#$4 in
+  4) exec "${slaunch_way[@]}" "${slaunch_enter[@]}" bash ;; # it reads what comes by standard input
+  4--pty) exec "${slaunch_way[@]}" "${slaunch_enter[@]}" bash -c "$(declare -f own_shell)"$'\nown_shell "$1"' bash "$2" ;;
+  *) exec "${slaunch_way[@]}" "${slaunch_enter[@]}" "${@:5}" ;;
+esac

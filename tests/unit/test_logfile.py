@@ -1,0 +1,137 @@
+"""Reading a file that is being written, whatever becomes of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from slurm_launch import logfile
+from slurm_launch.logfile import LogFile, last_lines
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+def append(path: Path, data: bytes) -> None:
+    with open(path, "ab") as file:
+        file.write(data)
+
+
+def test_it_comes_and_grows(path: Path) -> None:
+    log = LogFile(path)
+    assert (log.read(), log.there) == (b"", False)
+    append(path, b"one\ntw")
+    assert (log.read(), log.there) == (b"one\ntw", True)
+    assert log.read() == b""
+    append(path, b"o\n\xff\x00")
+    assert log.read() == b"o\n\xff\x00"
+    assert (log.restarts, log.left_out) == (0, 0)
+
+
+def test_no_more_than_asked_for(path: Path) -> None:
+    append(path, b"123456")
+    log = LogFile(path)
+    assert [log.read(4), log.read(4), log.read(4)] == [b"1234", b"56", b""]
+
+
+def test_near_the_end_it_begins_with_a_whole_line(path: Path) -> None:
+    append(path, b"x" * 100 + b"\nfirst\nsecond\n")
+    log = LogFile(path, last=15)
+    assert log.read() == b"first\nsecond\n"
+    assert log.left_out == 101
+    append(path, b"third\n")
+    assert log.read() == b"third\n"
+
+
+def test_near_the_end_of_one_long_line(path: Path) -> None:
+    append(path, b"x" * 100)
+    log = LogFile(path, last=10)
+    assert log.read() == b"x" * 10
+    assert log.left_out == 90
+
+
+def test_a_short_one_is_read_from_its_beginning(path: Path) -> None:
+    append(path, b"all of it")
+    log = LogFile(path, last=9)
+    assert (log.read(), log.left_out) == (b"all of it", 0)
+
+
+def test_cut_off(path: Path) -> None:
+    append(path, b"much text\n")
+    log = LogFile(path)
+    log.read()
+    os.truncate(path, 0)
+    assert (log.read(), log.restarts) == (b"", 1)
+    append(path, b"new\n")
+    assert (log.read(), log.restarts) == (b"new\n", 1)
+
+
+def test_replaced_by_another(path: Path) -> None:
+    """What the old one got last comes first."""
+    append(path, b"old\n")
+    log = LogFile(path)
+    assert log.read() == b"old\n"
+    append(path, b"last words\n")
+    path.rename(path.with_suffix(".1"))
+    append(path, b"a new one, longer than the old one\n")
+    assert log.read() == b"last words\n"
+    assert (log.read(), log.restarts) == (b"a new one, longer than the old one\n", 1)
+
+
+def test_moved_away_while_it_is_still_written(path: Path) -> None:
+    """As by logrotate: the job keeps the old one."""
+    append(path, b"old\n")
+    log = LogFile(path)
+    log.read()
+    path.rename(path.with_suffix(".1"))
+    append(path.with_suffix(".1"), b"more\n")
+    assert (log.read(), log.there) == (b"more\n", False)
+
+
+def test_removed_and_made_again(path: Path) -> None:
+    append(path, b"old\n")
+    log = LogFile(path)
+    log.read()
+    path.unlink()
+    assert (log.read(), log.there) == (b"", False)
+    append(path, b"new\n")
+    assert (log.read(), log.there, log.restarts) == (b"new\n", True, 1)
+
+
+def test_what_is_no_file_is_not_there(path: Path) -> None:
+    os.mkfifo(path)
+    assert (LogFile(path).read(), LogFile(path.parent).read()) == (b"", b"")
+
+
+def test_closed_twice(path: Path) -> None:
+    append(path, b"x")
+    log = LogFile(path)
+    log.read()
+    log.close()
+    log.close()
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 1 << 16])
+@pytest.mark.parametrize(
+    "data", [b"", b"\n", b"a", b"a\n", b"\n\n", b"a\nb\nc\n", b"a\n\nb", b"\na\n\n\n", b"xx\nyyy\nz"]
+)
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 9])
+def test_the_last_lines(path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, count: int, block: int) -> None:
+    monkeypatch.setattr(logfile, "_BLOCK", block)
+    path.write_bytes(data)
+    lines = data.splitlines(keepends=True)
+    assert data[last_lines(path, count) :] == b"".join(lines[len(lines) - min(count, len(lines)) :])
+
+
+def test_lines_that_do_not_count(path: Path) -> None:
+    path.write_bytes(b"one\n#\ntwo\n#\n#\nthree\n#\n")
+    assert path.read_bytes()[last_lines(path, 2, lambda line: line != b"#") :] == b"two\n#\n#\nthree\n#\n"
+
+
+def test_the_last_lines_of_a_file_that_is_not_there(path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        last_lines(path, 3)

@@ -1,0 +1,458 @@
+"""Watching a run with a clock and a Slurm of our own: what is asked how often, and what is shown."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_launch import joblog, process
+from slurm_launch.errors import LaunchError, NoCommandCode, SlurmUnavailable, UsageError
+from slurm_launch.logfile import LogFile
+from slurm_launch.observe import Asking
+from slurm_launch.process import Result
+from slurm_launch.runs import Run
+from slurm_launch.watching import Feed, InThread, Pace, Sight, Watch, holds
+from tests.unit.queue_answers import DOWN, GONE, NO_SACCT, queued, sacct
+from tests.unit.some_run import END, START, some_run
+
+
+class World:
+    """A Slurm that answers by the time, a clock that sleeping moves, and a view that notes down what it gets."""
+
+    def __init__(self, run: Run, squeue: Callable[[float], str | Result | BaseException]) -> None:
+        self.run, self.squeue = run, squeue
+        self.now = 0.0
+        self.asked: list[tuple[float, str]] = []
+        self.others = ""  # the jobs that wait
+        self.sacct: Result = NO_SACCT
+        self.at: list[tuple[float, Callable[[], object]]] = []  # what happens when
+        self.out = b""
+        self.notes: list[str] = []
+        self.seen: list[str] = []
+
+    # Slurm
+
+    def __call__(self, argv: Sequence[str], **_: Any) -> Result:
+        self.asked.append((self.now, argv[0] if "PENDING" not in argv else "place"))
+        if "PENDING" in argv:
+            return Result((), 0, self.others, "")
+        if argv[0] != "squeue":
+            return self.sacct if argv[0] == "sacct" else GONE
+        answer = self.squeue(self.now)
+        if isinstance(answer, BaseException):
+            raise answer
+        return Result((), 0, answer, "") if isinstance(answer, str) else answer
+
+    # The clock
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        assert self.now < 100_000, "it does not end"
+        while self.at and self.at[0][0] <= self.now:
+            self.at.pop(0)[1]()
+
+    # The view
+
+    def text(self, feed: Feed, data: bytes) -> None:
+        self.out += data
+
+    def show(self, sight: Sight) -> None:
+        said = ", ".join(f"{task.id} {task.in_words}" for task in sight.tasks)
+        if sight.place:
+            said += f" {sight.place.place}/{sight.place.of}"
+        if said and (not self.seen or self.seen[-1] != said):
+            self.seen.append(said)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def log(self, time: float, text: str, path: str | None = None) -> None:
+        """So much more in the log, at that time."""
+
+        def write() -> None:
+            with open(path or self.run.log, "a") as file:
+                file.write(text)
+
+        self.at.append((time, write))
+
+    def watch(self, **options: Any) -> Watch:
+        watch = Watch(self.run, self, Asking({}, self), clock=lambda: self.now, sleep=self.sleep, ask=_Now, **options)
+        watch.to_its_end()
+        return watch
+
+    def calls(self, begin: float = 0, end: float = 1e9) -> int:
+        return len([1 for time, _ in self.asked if begin <= time < end])
+
+
+class _Now:
+    """A question that is answered at once."""
+
+    def __init__(self, question: Callable[[], object]) -> None:
+        self._result = question()
+
+    def done(self) -> bool:
+        return True
+
+    def answer(self) -> object:
+        return self._result
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return some_run(tmp_path)
+
+
+def until(*phases: tuple[float, str | Result | BaseException]) -> Callable[[float], Any]:
+    """The answer that counts until that time; the last one ever after."""
+
+    def answer(now: float) -> Any:
+        return next((said for time, said in phases if now < time), phases[-1][1])
+
+    return answer
+
+
+FAILED = queued("12", "FAILED", "3:0")
+
+
+# Politeness
+
+
+def test_ten_minutes_of_a_running_job(run: Run) -> None:
+    world = World(run, until((600, queued("12", "RUNNING", nodes="n1")), (0, FAILED)))
+    world.log(0.1, START)
+    for second in range(1, 600):  # however much it writes
+        world.log(second, f"line {second}\n")
+    world.log(599, END.format(outcome="command-failed", code=3))
+    assert world.watch().code() == 3
+    assert world.calls(0, 600) <= 55
+    assert world.out.count(b"\n") == START.count("\n") + 599 + 1
+
+
+def test_two_hours_in_the_queue(run: Run) -> None:
+    world = World(run, until((7200, queued("12", "PENDING", reason="Priority")), (0, FAILED)))
+    world.others = "12|5|alice|Priority\n9|7|bob|Resources\n"
+    world.watch()
+    assert world.calls(0, 7200) <= 280
+    assert 20 <= len([1 for _, what in world.asked if what == "place"]) <= 100
+    assert "2/2" in world.seen[1]
+
+
+def test_never_twice_within_two_seconds(run: Run) -> None:
+    """Whatever happens in the log."""
+    world = World(run, until((30, queued("12", "RUNNING", nodes="n1")), (0, FAILED)))
+    for tenth in range(290):
+        world.log(tenth / 10, START + END.format(outcome="ok", code=0))  # one life after the other
+    world.watch()
+    times = sorted({time for time, what in world.asked if what == "squeue"})
+    assert all(later - earlier >= 2 for earlier, later in itertools.pairwise(times))
+
+
+def test_the_end_in_the_log_is_asked_about_at_once(run: Run) -> None:
+    world = World(run, until((1000, queued("12", "RUNNING", nodes="n1")), (0, FAILED)))
+    world.log(0.1, START)
+    world.log(1000.1, END.format(outcome="command-failed", code=3))
+    world.watch()
+    assert world.now < 1005, "not thirty seconds later"
+
+
+def test_the_beginning_of_the_log_is_asked_about_at_once(run: Run) -> None:
+    running = queued("12", "RUNNING", nodes="n1")
+    world = World(run, until((2000, queued("12", "PENDING")), (2060, running), (0, FAILED)))
+    world.log(2000.1, START)
+    world.watch()
+    assert world.calls(2000, 2005) >= 1
+
+
+def test_what_the_log_shows_need_not_be_told_by_slurm(run: Run) -> None:
+    """It has begun since Slurm was asked: nobody reads that it waits, above its output."""
+    world = World(run, until((4, queued("12", "PENDING")), (0, FAILED)))
+    world.log(0.5, START)
+    world.watch()
+    assert world.seen[:2] == ["12 waits: Slurm has not looked at it yet", "12 runs: the command is at work"]
+
+
+def test_the_pauses() -> None:
+    pace = Pace(0.0)
+    times, now = [], 0.0
+    while now < 1000:
+        if pace.due(now):
+            times.append(now)
+            pace.asked(now)
+        now += 0.25
+    pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert pauses[0] == 2
+    assert pauses == sorted(pauses)
+    assert max(pause for pause, time in zip(pauses, times, strict=False) if time < 290) <= 10.25
+    assert 30 <= pauses[-1] <= 30.25
+    pace.changed(now)
+    assert pace.next <= now + 2
+
+
+# How it ends
+
+
+@pytest.mark.parametrize(("state", "code"), [("COMPLETED", 0), ("FAILED", 3)])
+def test_the_code_is_the_commands(run: Run, state: str, code: int) -> None:
+    world = World(run, until((5, queued("12", "RUNNING", nodes="n1")), (0, queued("12", state, f"{code}:0"))))
+    world.log(1, START + "out\n")
+    world.log(5, END.format(outcome="ok" if not code else "command-failed", code=code))
+    assert world.watch().code() == code
+    assert world.out.endswith(b"out\n" + END.format(outcome="ok" if not code else "command-failed", code=code).encode())
+
+
+def test_a_job_that_was_cancelled(run: Run) -> None:
+    watch = World(run, until((5, queued("12", "RUNNING")), (0, queued("12", "CANCELLED", "0:15")))).watch()
+    with pytest.raises(NoCommandCode, match="job 12 was cancelled"):
+        watch.code()
+
+
+def test_a_job_that_ended_before(run: Run) -> None:
+    Path(run.log).write_text(START + "out\n" + END.format(outcome="command-failed", code=3))
+    world = World(run, lambda _: FAILED)
+    assert world.watch().code() == 3
+    assert world.now < 1
+    assert world.calls() <= 3
+
+
+def test_slurm_has_forgotten_it_and_the_log_has_not(run: Run) -> None:
+    Path(run.log).write_text(START + END.format(outcome="command-failed", code=3))
+    world = World(run, lambda _: GONE)
+    assert world.watch().code() == 3
+
+
+def test_slurm_forgets_it_while_it_is_watched(run: Run) -> None:
+    world = World(run, until((100, queued("12", "RUNNING", nodes="n1")), (0, GONE)))
+    world.sacct = sacct("12|FAILED|7:0")
+    world.log(1, START)
+    assert world.watch().code() == 7
+
+
+def test_without_a_trace(run: Run) -> None:
+    world = World(run, lambda _: GONE)
+    watch = world.watch()
+    assert watch.sight.tasks[0].state == "UNKNOWN"
+    with pytest.raises(NoCommandCode, match="without a trace") as caught:
+        watch.code()
+    assert caught.value.exit_code == 5
+    assert world.now > 5, "the accounting may be late"
+
+
+def test_the_accounting_is_late(run: Run) -> None:
+    world = World(run, lambda _: GONE)
+    world.at.append((4, lambda: setattr(world, "sacct", sacct("12|COMPLETED|0:0"))))
+    assert world.watch().code() == 0
+
+
+def test_the_last_line_comes_late(run: Run) -> None:
+    """By NFS: Slurm knows of the end before the log has it."""
+    world = World(run, until((5, queued("12", "RUNNING")), (0, FAILED)))
+    world.log(1, START)
+    world.log(8, "late\n" + END.format(outcome="command-failed", code=3))
+    world.watch()
+    assert b"late\n" in world.out
+
+
+def test_no_log_at_all(run: Run) -> None:
+    world = World(run, until((5, queued("12", "RUNNING")), (0, FAILED)))
+    assert world.watch().code() == 3
+    assert world.out == b""
+
+
+def test_the_record_learns_the_end(run: Run) -> None:
+    Path(run.record).write_text(run.to_json())
+    Path(run.log).write_text(START + END.format(outcome="ok", code=0))
+    World(run, lambda _: queued("12", "COMPLETED")).watch().code()
+    assert '"COMPLETED"' in Path(run.record).read_text()
+
+
+# Slurm in trouble
+
+
+def test_a_silent_slurm_is_told_once_and_waited_out(run: Run) -> None:
+    late = process.SlurmTimedOut("squeue did not answer within 60 s")
+    world = World(run, until((20, DOWN), (40, late), (60, queued("12", "RUNNING")), (0, FAILED)))
+    world.log(30, START + "the log goes on\n")
+    assert world.watch().code() == 3
+    assert len(world.notes) == 2
+    assert "Unable to contact slurm controller" in world.notes[0]
+    assert world.notes[1] == "Slurm answers again"
+    assert world.out.endswith(b"the log goes on\n")
+
+
+def test_no_slurm_here(run: Run) -> None:
+    with pytest.raises(SlurmUnavailable, match="not in PATH"):
+        World(run, lambda _: process.SlurmNotFound("squeue is not in PATH")).watch()
+
+
+def test_a_run_without_a_job(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match="no job id"):
+        World(some_run(tmp_path, job_id=None), lambda _: GONE).watch()
+
+
+def test_a_question_in_a_thread() -> None:
+    asked = InThread(lambda: 5)
+    while not asked.done():
+        pass
+    assert asked.answer() == 5
+
+    def fails() -> None:
+        raise SlurmUnavailable("no")
+
+    failed = InThread(fails)
+    while not failed.done():
+        pass
+    with pytest.raises(SlurmUnavailable):
+        failed.answer()
+
+
+# The log in trouble
+
+
+def test_a_requeue_goes_on_with_the_next_life(run: Run) -> None:
+    running, again = queued("12", "RUNNING"), queued("12", "RUNNING", restarts=1)
+    waits = queued("12", "PENDING", reason="BeginTime", restarts=1)
+    world = World(run, until((10, running), (130, waits), (140, again), (0, queued("12", "COMPLETED", restarts=1))))
+    world.log(1, START + "first\n")
+    world.log(10, END.format(outcome="ended-from-outside", code=75))
+    world.log(130, START + "second\n")
+    world.log(140, END.format(outcome="ok", code=0))
+    watch = world.watch()
+    assert watch.code() == 0
+    assert world.out.index(b"first") < world.out.index(b"second")
+    assert any("waits" in said for said in world.seen)
+    assert len(watch.sight.feeds["12"].lives.all) == 2
+
+
+def test_a_log_that_is_cut_off(run: Run) -> None:
+    world = World(run, until((20, queued("12", "RUNNING")), (0, FAILED)))
+    world.log(1, START + "before\n")
+    world.at.append((5, lambda: Path(run.log).write_text("")))
+    world.log(10, "after\n")
+    watch = world.watch()
+    assert watch.sight.feeds["12"].life.count == 0, "what was cut off is not taken for the new one's"
+    assert world.out.endswith(b"before\nafter\n")
+    assert world.notes == ["the log of job 12 was cut off or replaced: it goes on from its new beginning"]
+
+
+def test_a_log_that_is_removed(run: Run) -> None:
+    world = World(run, until((20, queued("12", "RUNNING")), (0, FAILED)))
+    world.log(1, START + "before\n")
+    world.at.append((5, lambda: Path(run.log).unlink()))
+    assert world.watch().code() == 3
+    assert world.out.endswith(b"before\n")
+
+
+def test_a_long_log_is_read_near_its_end_only(run: Run) -> None:
+    """And yet what its beginning tells is known."""
+    with open(run.log, "w") as file:
+        file.write(START)
+        file.seek(3_000_000_000)  # a hole: it takes no space
+        file.write("\nlast\n")
+    read: list[int] = []
+
+    class Counting(LogFile):
+        def read(self, most: int = 1 << 20) -> bytes:
+            data = super().read(most)
+            read.append(len(data))
+            return data
+
+    world = World(run, until((60, queued("12", "RUNNING")), (0, FAILED)))
+    watch = world.watch(log_file=lambda path: Counting(path, last=1 << 16))
+    assert world.out == b"last\n"
+    assert sum(read) < 1 << 17
+    assert watch.sight.feeds["12"].life.count == 3
+    assert "12 runs: the command is at work" in world.seen
+
+
+# Arrays
+
+
+def tasks(*states: str) -> str:
+    return "".join(queued(f"12_{number}", *state.split()) for number, state in enumerate(states))
+
+
+@pytest.fixture
+def array(tmp_path: Path) -> Run:
+    return some_run(tmp_path, spec={"array": "0-2"})
+
+
+def test_an_array_to_its_last_task(array: Run, tmp_path: Path) -> None:
+    world = World(
+        array,
+        until(
+            (10, queued("12_[0-2]", "PENDING")),
+            (20, tasks("RUNNING", "RUNNING") + queued("12_[2]", "PENDING")),
+            (30, tasks("FAILED 2:0", "RUNNING", "RUNNING")),
+            (0, tasks("FAILED 2:0", "COMPLETED", "FAILED 4:0")),
+        ),
+    )
+    for number, (begin, end) in enumerate([(10, 20), (11, 30), (20, 30)]):
+        world.log(begin, f"out of {number}\n", f"{tmp_path}/t_{number}.log")
+        world.log(end, END.format(outcome="command-failed", code=number), f"{tmp_path}/t_{number}.log")
+    world.at.sort(key=lambda one: one[0])
+    assert world.watch().code() == 4
+    assert sorted(world.out.decode().splitlines())[-3:] == ["out of 0", "out of 1", "out of 2"]
+
+
+def test_one_task_of_an_array(array: Run) -> None:
+    waits = queued("12_[0-2]", "PENDING")
+    world = World(array, until((10, waits), (20, tasks("RUNNING", "RUNNING", "RUNNING")), (0, tasks("RUNNING", "FAILED 6:0", "RUNNING"))))  # fmt: skip  # noqa: E501
+    watch = world.watch(task="12_1")
+    assert watch.code() == 6
+    assert [task.id for task in watch.sight.tasks] == ["12_1"]
+
+
+def test_a_task_that_there_is_not(array: Run) -> None:
+    with pytest.raises(UsageError, match="no task 12_9") as caught:
+        World(array, lambda _: tasks("RUNNING", "RUNNING", "RUNNING")).watch(task="12_9")
+    assert "12_0, 12_1, 12_2" in str(caught.value.hint)
+
+
+def test_a_large_array_is_read_a_part_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = some_run(tmp_path, spec={"array": "0-199"})
+    opened: dict[float, int] = {}
+    world = World(run, until((60, tasks(*["RUNNING"] * 200)), (0, tasks(*["COMPLETED"] * 200))))
+    for number in range(200):
+        world.log(1, f"{number}\n", f"{tmp_path}/t_{number}.log")
+    for number in range(200):
+        world.log(60, "last\n", f"{tmp_path}/t_{number}.log")
+
+    class Counting(LogFile):
+        def read(self, most: int = 1 << 20) -> bytes:
+            opened[world.now] = opened.get(world.now, 0) + 1
+            return super().read(most)
+
+    world.watch(log_file=Counting)
+    assert max(count for time, count in opened.items() if time < 55) <= 16
+    assert sorted(map(int, world.out.replace(b"last", b"").split())) == list(range(200)), "and all of it is shown"
+    assert world.out.count(b"last") == 200
+
+
+@pytest.mark.parametrize(
+    ("group", "number", "there"),
+    [
+        ("12_[0-9]", 9, True),
+        ("12_[0-9%2]", 10, False),
+        ("12_[0-9:3%2]", 6, True),
+        ("12_[0-9:3%2]", 7, False),
+        ("12_[1,5-6]", 5, True),
+        ("12_[1,5-6]", 4, False),
+        ("13_[1,5-6]", 5, False),
+        ("12_[1,3,...]", 77, True),
+        ("12_5", 5, False),
+    ],
+)
+def test_the_tasks_that_wait_together(group: str, number: int, there: bool) -> None:
+    assert holds(group, f"12_{number}") is there
+
+
+def test_the_lines_of_the_log_are_those_of_the_script() -> None:
+    """Else these tests show nothing."""
+    lives = joblog.Lives()
+    for line in (START + END.format(outcome="ok", code=0)).splitlines():
+        lives.take(line)
+    assert (lives.last.count, list(lives.last.joined), lives.last.phase) == (3, ["n1", "n2", "n3"], "end")
