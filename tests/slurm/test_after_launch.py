@@ -33,6 +33,18 @@ from slurm_launch.cli import run_argument
 run_argument.asking = lambda: observe.Asking(os.environ, timeout=2)
 cli.main(sys.argv[1:])
 """
+# Several calls in one process: to start Python takes longer than to answer.
+SEVERAL = """
+import contextlib, io, json, sys
+from slurm_launch import cli
+answers = []
+for argv in json.loads(sys.argv[1]):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = cli.run(argv)
+    answers.append((code, out.getvalue(), err.getvalue()))
+print(json.dumps(answers))
+"""
 FOREVER = "echo UP; sleep 900 & wait"
 
 
@@ -102,11 +114,21 @@ class Alice:
         path = self.cluster.path(run.record)
         path.write_text(json.dumps(json.loads(path.read_text()) | {"tasks": {}}))
 
-    def status(self, run: Run | str, **more: Any) -> dict[str, Any]:
-        done = self.call("status", run if isinstance(run, str) else str(run.job_id), "--json", **more)
+    def several(self, *calls: list[str]) -> list[tuple[int, str, str]]:
+        """Code, output and errors of each call."""
+        done = self.call(json.dumps(calls), start=("-c", SEVERAL))
         assert done.returncode == 0, done.stderr
-        told = json.loads(done.stdout)
-        assert isinstance(told, dict)
+        assert "Traceback" not in done.stdout, done.stdout
+        return [(code, out, err) for code, out, err in json.loads(done.stdout)]
+
+    def statuses(self, *of: Run | str) -> list[dict[str, Any]]:
+        names = [run if isinstance(run, str) else str(run.job_id) for run in of]
+        answers = self.several(*(["status", name, "--json"] for name in names))
+        assert [code for code, _, _ in answers] == [0] * len(of), answers
+        return [json.loads(out) for _, out, _ in answers]
+
+    def status(self, run: Run | str) -> dict[str, Any]:
+        (told,) = self.statuses(run)
         return told
 
     def list(self, *flags: str, **more: Any) -> dict[str, str]:
@@ -148,6 +170,7 @@ class Story:
         self.killed = alice.submit("killed", "echo UP; kill -9 $PPID; sleep 900 & wait")
         self.array = alice.submit("array", "exit $SLURM_ARRAY_TASK_ID", "--array", "0-2%1", *alice.ray)
         self.again = alice.submit("again", FOREVER, "--requeue", *alice.ray)
+        self.all = (self.good, self.bad, self.late, self.stopped, self.killed, self.array, self.again)
         self.ends = {
             "good": "COMPLETED", "bad": "FAILED", "late": "TIMEOUT", "stopped": "CANCELLED", "killed": "FAILED",
             "again": "CANCELLED",
@@ -203,7 +226,7 @@ class Story:
 
     def end(self) -> None:
         self.alice.cluster.run(["scancel", str(self.stopped.job_id)], check=True)
-        for run in (self.good, self.bad, self.stopped, self.killed, self.array, self.again, self.late):
+        for run in self.all:
             self.alice.wait_end(run)
 
     def told_at_the_end(self, source: str, known: Mapping[str, str]) -> None:
@@ -211,38 +234,31 @@ class Story:
         alice = self.alice
         listed = alice.list()
         assert {name: listed[name] for name in known} == known
-        good = alice.status(self.good)
+        task_2 = f"{self.array.job_id}_2"
+        good, bad, late, stopped, killed, array, again, two = alice.statuses(*self.all, task_2)
         assert (good["state"], good["exit_code"], good["outcome"], good["source"]) == ("COMPLETED", 0, "ok", source)
         times = [good["times"][name] for name in good["times"]]
         if source != "log":
             assert None not in times, times
             assert times == sorted(times)
             assert (good["nodes"], good["partition"]) == ("n[1-2]", "main")
-        bad = alice.status(self.bad)
-        assert (bad["state"], bad["exit_code"], bad["outcome"]) == ("FAILED", 3, "command-failed")
-        late = alice.status(self.late)
-        assert (late["state"], late["exit_code"], late["outcome"]) == ("TIMEOUT", None, "time-limit")
-        assert "reached its time limit" in late["in_words"]
-        stopped = alice.status(self.stopped)
-        assert (stopped["state"], stopped["outcome"]) == ("CANCELLED", "ended-from-outside")
-        killed = alice.status(self.killed)
-        assert (killed["state"], killed["outcome"]) == (known["killed"], None)
-        array = alice.status(self.array)
-        assert [(task["id"], task["exit_code"]) for task in array["tasks"]] == [
-            (f"{self.array.job_id}_{number}", number) for number in range(3)
-        ]
-        (task,) = alice.status(f"{self.array.job_id}_2")["tasks"]
-        assert (task["state"], task["outcome"]) == ("FAILED", "command-failed")
-        again = alice.status(self.again)
-        if source != "log":
             assert (again["state"], again["in_words"], again["times"]["started"]) == (
                 "CANCELLED",
                 "was cancelled",
                 None,
             )
+        assert (bad["state"], bad["exit_code"], bad["outcome"]) == ("FAILED", 3, "command-failed")
+        assert (late["state"], late["exit_code"], late["outcome"]) == ("TIMEOUT", None, "time-limit")
+        assert "reached its time limit" in late["in_words"]
+        assert (stopped["state"], stopped["outcome"]) == ("CANCELLED", "ended-from-outside")
+        assert (killed["state"], killed["outcome"]) == (known["killed"], None)
+        assert [(task["id"], task["exit_code"]) for task in array["tasks"]] == [
+            (f"{self.array.job_id}_{number}", number) for number in range(3)
+        ]
+        assert [(task["id"], task["outcome"]) for task in two["tasks"]] == [(task_2, "command-failed")]
 
     def forget(self) -> None:
-        for run in (self.good, self.bad, self.late, self.stopped, self.killed, self.array, self.again):
+        for run in self.all:
             self.alice.forget(run)
 
 
@@ -258,7 +274,7 @@ def test_the_whole_story(cluster: Cluster, accounted: Cluster) -> None:
     for story in (plain, rich):
         story.end()
     plain.told_at_the_end("squeue", plain.ends)
-    for run in (rich.good, rich.bad, rich.late, rich.stopped, rich.killed, rich.array, rich.again):
+    for run in rich.all:
         rich.alice.wait_forgotten(run)
     rich.forget()
     rich.told_at_the_end("sacct", rich.ends)
@@ -335,10 +351,9 @@ def test_faults(cluster: Cluster) -> None:
         (before.replace('"schema": 1', '"schema": 2'), "written by a newer slurm-launch"),
     ):
         record.write_text(text)
-        done = alice.call("status", job)
-        assert (done.returncode, message in done.stderr) == (2, True), done.stderr
-        done = alice.call("list")
-        assert (done.returncode, "1 record cannot be read" in done.stderr) == (0, True), done.stderr
+        (code, _, told), (listed, _, warned) = alice.several(["status", job], ["list"])
+        assert (code, message in told) == (2, True), told
+        assert (listed, "1 record cannot be read" in warned) == (0, True), warned
     record.unlink()
     done = alice.call("status", run.script)
     assert (done.returncode, "there is no record beside this file" in done.stderr) == (2, True)
@@ -353,7 +368,8 @@ def test_faults(cluster: Cluster) -> None:
     # The log, removed while the job runs; and a directory in which nothing can be written.
     log = cluster.path(run.log)
     log.rename(log.with_suffix(".old"))
-    assert (alice.status(job)["state"], alice.status(job)["phase"]) == ("RUNNING", "running")
+    seen = alice.status(job)
+    assert (seen["state"], seen["phase"]) == ("RUNNING", "running")
     log.with_suffix(".old").rename(log)
     cluster.run(["scancel", job], check=True)
     alice.wait_end(run)
