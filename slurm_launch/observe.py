@@ -376,8 +376,8 @@ def with_life(task: Task, life: Life) -> Task:
 def _is_former(life: Life, task: Task) -> bool:
     """Whether a life in the log came before the one that Slurm speaks of; the nodes' clocks may differ a little."""
     started = task.times.get("started")
-    if task.ended and not task.nodes and task.source in ("squeue", "sacct", "scontrol"):
-        return True  # this one had no nodes at all
+    if task.state == "CANCELLED" and not task.nodes and task.source in ("squeue", "sacct", "scontrol"):
+        return True  # this one still waited for its nodes
     slack = timedelta(seconds=9) if task.restarts else SKEW
     return started is not None and life.began is not None and life.began < started - slack
 
