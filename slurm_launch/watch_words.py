@@ -12,7 +12,7 @@ from slurm_launch.slurm_words import how_it_ended
 
 def waits(task: Task, place: Place | None, now: datetime) -> list[str]:
     """Of a job that waits: the reason, its place, when it is expected to start, and how long it has waited."""
-    said = [task.in_words + (f", after {_times(task.restarts)}" if task.restarts else "")]
+    said = [task.in_words + again(task)]
     if place is not None and (words := place_in_words(place, task.partition)):
         said.append(words)
     if task.expected is not None and task.expected > now:
@@ -22,8 +22,9 @@ def waits(task: Task, place: Place | None, now: datetime) -> list[str]:
     return said
 
 
-def _times(restarts: int) -> str:
-    return "a requeue" if restarts == 1 else f"{restarts} requeues"
+def again(task: Task) -> str:
+    """`, after 2 requeues` where it is so."""
+    return f", after {task.restarts} requeue{'s' * (task.restarts > 1)}" if task.restarts else ""
 
 
 def place_in_words(place: Place, partition: str | None) -> str | None:

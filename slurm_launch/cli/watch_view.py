@@ -57,7 +57,10 @@ class Plain:
                 news = task.in_words + str(sight.place)  # the expected start changes all the time
                 said = "; ".join(words.waits(task, sight.place, self.now()))
             elif task.running and task.nodes:
-                news, said = f"runs {task.restarts}", f"runs on {task.nodes}"  # it gives back one node after the other
+                news, said = (
+                    f"runs {task.restarts}",
+                    f"runs on {task.nodes}{words.again(task)}",
+                )  # it gives back one node after the other
             else:
                 continue
             if self._said.get(task.id) != news:
@@ -205,7 +208,7 @@ def _about(task: Task, sight: Sight, width: int, at: datetime, bar: tuple[str, s
     nodes = f" on {task.nodes}" if task.nodes else ""
     since = task.times.get("command-start" if task.phase == "command" else "started")
     lasts = f", for {words.spoken((at - since).total_seconds())}" if since else ""
-    said = [(f"{task.in_words}{lasts}{nodes}", "cyan")]
+    said = [(f"{task.in_words}{lasts}{nodes}{words.again(task)}", "cyan")]
     life = task.life
     if life is not None and task.phase == "bring-up" and life.count:
         said.append((_progress(len(life.joined), life.count, width, bar), "green"))
