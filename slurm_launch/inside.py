@@ -92,7 +92,8 @@ def argv(
     code = (TEMPLATES / "attach.sh").read_text(encoding="utf-8")
     label = re.sub(r"[^\w.-]", "", place.run.name)
     step = slurm.step_argv(place.job, place.head, place.run.cluster, pty=pty, unbuffered=unbuffered)
-    return [*step, "bash", "-c", code, "attach", place.directory, label, node or "", "--pty" if pty else "", *words]
+    stream = "--pty" if pty else "--unbuffered" if unbuffered else ""  # for a srun within this one
+    return [*step, "bash", "-c", code, "attach", place.directory, label, node or "", stream, *words]
 
 
 def run(
@@ -110,6 +111,8 @@ def run(
     ear.close()
     if code and not ear.task_ended:
         raise srun_failed(ear.said, place)
+    if ear.said:
+        show(ear.said.encode())
     return code
 
 
@@ -122,7 +125,7 @@ def srun_failed(said: str, place: Place) -> LaunchError:
     if re.search("denied", said, re.IGNORECASE):
         return UsageError(f"Slurm does not let you into job {place.task}:\n{said}", hint="only its owner gets there")
     hint = "`squeue --me` tells whether the job still runs, `scontrol ping` whether Slurm is up"
-    return SlurmUnavailable(f"srun could not get into job {place.task}:\n{said}", hint=hint)
+    return SlurmUnavailable(f"srun failed for job {place.task}:\n{said}", hint=hint)
 
 
 def ending(place: Place) -> str | None:
@@ -137,7 +140,7 @@ def ending(place: Place) -> str | None:
 
 
 class Ear:
-    """Listens to srun's stderr: what it says of itself is kept, the rest is shown at once, byte by byte."""
+    """Listens to srun's stderr: its errors are kept, its chatter is dropped, all else is shown at once."""
 
     _START = b"srun: "
     # srun tells of every exit code but 0, and of a step's end by a signal
@@ -150,7 +153,7 @@ class Ear:
     def __init__(self, show: Callable[[bytes], object]) -> None:
         self.show = show
         self.task_ended = False  # the command was started, and has ended
-        self.said = ""  # what srun has to say
+        self.said = ""  # the errors of srun's own
         self._line = b""  # an unfinished line that may be srun's
         self._within = False  # a line that is not srun's is on its way
 
@@ -171,11 +174,24 @@ class Ear:
         line, self._line = self._line, b""
         text = line.decode(errors="replace").rstrip("\r\n")
         self.task_ended = self.task_ended or self._TASK.fullmatch(text) is not None
-        if not self._CHATTER.match(text):
+        if text.startswith(("srun: error:", "srun: fatal:")) and not self._CHATTER.match(text):
             self.said += text + "\n"
-            if self.task_ended or not text.startswith(("srun: error:", "srun: fatal:")):
-                self.show(line)
+        elif not self._CHATTER.match(text):
+            self.show(line)
 
     def close(self) -> None:
         if self._line:
             self._take()
+
+
+def token(place: Place, ask: Asking) -> str:
+    """The token of the job's Ray, by srun: it never stands on a command line or in a file here."""
+    if place.life.auth != "token":
+        raise WrongMoment(f"job {place.task} was started with --auth off: its Ray asks for no token")
+    code = '[[ -O $1.0 && ! -L $1.0 ]] && exec cat -- "$1.0/token"'
+    step = slurm.step_argv(place.job, place.head, place.run.cluster)
+    result = ask([*step, "bash", "-c", code, "bash", place.directory])
+    found = result.stdout.strip()
+    if result.returncode or not found:
+        raise srun_failed(result.stderr, place)
+    return found

@@ -7,7 +7,6 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -164,8 +163,7 @@ def _ask(run: Run, env: Mapping[str, str], runner: Runner, timeout: float, tell:
     run = run.with_job(job_id, cluster, _utc(datetime.now(timezone.utc)))
     try:
         runs.update(run)
-        with suppress(OSError):  # the index is a convenience: the record is there
-            index.add(run, env)
+        index.add(run, env)
     except UsageError as error:  # the job is there: to fail now would make people submit it again
         tell(f"job {job_id} is submitted, but its record lacks the job id: {error}")
     except KeyboardInterrupt:

@@ -5,11 +5,13 @@ A question to Slurm is dear: one squeue and at most one sacct, however many runs
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from slurm_launch import joblog, process, runs, slurm
 from slurm_launch.errors import LaunchError, SlurmUnavailable
@@ -18,14 +20,16 @@ from slurm_launch.launch import TIMEOUT
 from slurm_launch.process import Result, Runner
 from slurm_launch.runs import Run
 from slurm_launch.slurm import JobState
-from slurm_launch.slurm_words import how_it_ended, why_it_waits
+from slurm_launch.slurm_words import how_it_ended, how_it_goes, why_it_waits
 
 UNKNOWN = "UNKNOWN"
 # The times of a run, in their order.
 TIMES = ("submitted", "started", "head-ready", "all-nodes", "command-start", "command-end", "ended")
 # What the outcome in a log's last line is to Slurm, where that has forgotten the job.
 _STATES = {"ok": "COMPLETED", "time-limit": "TIMEOUT", "ended-from-outside": "CANCELLED"}
-_SKEW = timedelta(minutes=5)  # between the clocks of two machines; munge allows no more
+SKEW = timedelta(minutes=5)  # between the clocks of two machines; munge allows no more
+MOST_JOBS = 10_000  # that sacct is asked for: an argument holds 128 kB
+_WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD", "REQUEUE_FED", "EXPEDITING")
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,8 @@ class Task:
     limit: datetime | None = None  # when its time is over, while it runs
     restarts: int = 0
     times: Mapping[str, datetime] = field(default_factory=dict)  # those of TIMES that are known
-    life: Life | None = None  # what the log tells of it
+    life: Life | None = None  # what the log tells of it; None: it was not read, cannot be, or there is none yet
+    asked: bool = True  # whether Slurm has answered
 
     @property
     def ended(self) -> bool:
@@ -66,7 +71,7 @@ class Task:
 
     @property
     def waiting(self) -> bool:
-        return self.state in ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD", "REQUEUE_FED")
+        return self.state in _WAITING
 
     @property
     def running(self) -> bool:
@@ -74,12 +79,19 @@ class Task:
 
     @property
     def phase(self) -> str:
-        """How far it is: queued, environment, bring-up, command, stopping or ended."""
+        """How far it is: queued, environment, bring-up, command, stopping or ended; else running, or unknown."""
         if self.waiting or self.ended or self.state == UNKNOWN:
-            return "queued" if self.waiting else "ended"
-        names = {"starting": "bring-up", "ready": "command", "missing": "stopping", "end": "stopping"}
-        last = self.life.phase if self.life else ""
-        return names.get(last, last) or "environment"
+            return "queued" if self.waiting else "ended" if self.ended else "unknown"
+        if self.life is None:
+            return "running"
+        names = {
+            "": "environment",
+            "starting": "bring-up",
+            "ready": "command",
+            "missing": "stopping",
+            "end": "stopping",
+        }
+        return names.get(self.life.phase, self.life.phase)
 
     @property
     def in_words(self) -> str:
@@ -88,107 +100,174 @@ class Task:
             words = why_it_waits(self.reason)
             shown = f" ({self.reason})" if self.reason else ""
             return f"waits: {words}{shown}" if words else f"waits{shown}"
+        if self.state == UNKNOWN and not self.asked:
+            return "Slurm does not answer"
+        if not self.id:
+            return "sbatch was interrupted: `squeue --me` tells whether there is a job"
         if self.ended or self.state == UNKNOWN:
             end = self.life.end if self.life else None
             words = how_it_ended(self.state, self.code, self.signal)
             return f"{words}: {end.cause}" if end and end.cause else words
-        return {
+        return how_it_goes(self.state) or {
+            "running": "runs",
             "environment": "runs: the environment is being loaded",
             "bring-up": "runs: Ray is being started",
             "command": "runs: the command is at work",
             "stopping": "runs: Ray is being ended",
-        }[self.phase]
+        }.get(self.phase, "runs")
 
 
 def look(run: Run, ask: Asking, *, logs: bool = True) -> list[Task]:
     """All that is known of a run, a Task for each job or task of an array, with what their logs tell.
 
-    Without `logs` these are left alone, unless a log is the last witness, and then only its end is read: for those
-    who look often. Raises SlurmUnavailable when Slurm does not answer, unless the record remembers the end.
+    Of what squeue does not know, sacct is asked, then scontrol, then the logs. Without `logs` these are left alone,
+    unless one is the last witness: for those who look often. Raises SlurmUnavailable when Slurm does not answer,
+    unless the record remembers the end.
     """
     if run.job_id is None:
         return [_unseen(run, "")]
-    ours, problem = _squeue(slurm.squeue_argv(run.job_id, run.cluster), ask)
-    states = [(state, "squeue") for state in ours if is_of(run, state)]
-    remembered = remembered_tasks(run, logs=logs)
-    if problem and not remembered:
+    known = _Known(run)
+    queue, problem = _squeue(slurm.squeue_argv(run.job_id, run.cluster), ask)
+    known.take(queue, "squeue")
+    known.enter(remembered_tasks(run))
+    if problem and known.missing:
         raise problem
-    if not remembered:
-        gone = not states or any(known.ended for known, _ in states)  # Slurm forgets one task after the other
-        if gone:
-            seen = {state.id for state, _ in states}
-            past = [state for state in _sacct([run], ask) if state.id not in seen and is_of(run, state)]
-            states += [(state, "sacct") for state in past if state.ended]
-        if not states:
-            states = [(state, "scontrol") for state in _scontrol(run, run.job_id, ask) if is_of(run, state)]
-    if not states and remembered:
-        return remembered
-    tasks = [_task(run, state, source) for state, source in states]
-    if logs:
-        tasks = [_with_log(task) for task in tasks]
-    return sorted(tasks, key=_order) or [_by_log(_unseen(run, run.job_id), run, brief=not logs)]
+    if known.missing:
+        known.take(_sacct([run], ask), "sacct")
+    if known.missing:
+        known.take(_scontrol(run, run.job_id, ask), "scontrol")
+    known.enter(_by_log(run, known.missing))
+    return [_with_log(task) if logs else task for task in known.in_order()]
 
 
 def look_at_all(all_runs: Sequence[Run], ask: Asking, user: str) -> tuple[dict[str, list[Task]], LaunchError | None]:
-    """The tasks of each run, by its record; and what kept Slurm from answering. One squeue, at most one sacct."""
-    clusters = sorted({run.cluster for run in all_runs if run.cluster})
-    queue, problem = _squeue(slurm.squeue_user_argv(user, clusters), ask)
-    found = _sorted_out(all_runs, queue, "squeue")
-    remembered = {run.record: remembered_tasks(run) for run in all_runs}
-    forgotten = [run for run in all_runs if run.job_id and not found[run.record] and not remembered[run.record]]
-    if forgotten and not problem:
-        past = [state for state in _sacct(forgotten, ask) if state.ended]
-        found |= _sorted_out(forgotten, past, "sacct")
-    for run in all_runs:
-        if not found[run.record]:
-            found[run.record] = remembered[run.record] or [_by_log(_unseen(run, run.job_id or ""), run, brief=True)]
-    return found, problem
+    """The tasks of each run, by its record; and what kept Slurm from answering. Only the ends of logs are read.
+
+    One squeue, at most one sacct; twice that when some runs are on other clusters than the one that is near.
+    """
+    all_known = {run.record: _Known(run) for run in all_runs if run.job_id}
+    problem: LaunchError | None = None
+    for group in _by_place(list(all_known.values())):
+        clusters = sorted({known.run.cluster for known in group if known.run.cluster})
+        users = dict.fromkeys([user, *(known.run.user for known in group)])
+        queue, failed = _squeue(slurm.squeue_user_argv(",".join(users), clusters), ask)
+        _hand_out(queue, "squeue", group)
+        for known in group:
+            known.enter(remembered_tasks(known.run))
+        forgotten = [known for known in group if known.missing]
+        if forgotten and not failed:
+            _hand_out(_sacct([known.run for known in forgotten], ask), "sacct", forgotten)
+        for known in forgotten:
+            known.enter(_by_log(known.run, known.missing, asked=not failed))
+        problem = problem or failed
+    found = {run.record: [_unseen(run, "")] for run in all_runs}
+    return found | {record: known.in_order() for record, known in all_known.items()}, problem
+
+
+class _Known:
+    """What is known of a run so far: of every job or task what the first one says who knows it."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.tasks: list[Task] = []
+        job, array = run.job_id or "", array_of(run)
+        self.missing = (
+            dict.fromkeys(f"{job}_{number}" for number in slurm.array_numbers(array)) if array else {job: None}
+        )
+
+    def take(self, states: Iterable[JobState], source: str) -> None:
+        """What Slurm says. Only its queue knows what goes on: that a job has not ended nobody else can tell."""
+        ours = [state for state in states if _job_of(state.id) == self.run.job_id and is_of(self.run, state)]
+        self.enter(_task(self.run, state, source) for state in ours if state.ended or source != "sacct")
+
+    def enter(self, tasks: Iterable[Task]) -> None:
+        open_ones = set(self.missing)
+        for task in tasks:
+            ids = {task.id if array_of(self.run) else _job_of(task.id)}
+            ids = {one for text in ids for one in slurm.task_ids(text)}
+            if ids & open_ones:
+                self.tasks.append(task)
+                for one in ids:
+                    self.missing.pop(one, None)
+
+    def in_order(self) -> list[Task]:
+        return sorted(self.tasks, key=lambda task: [int(number) for number in re.findall(r"\d+", task.id)])
+
+
+def _job_of(task_id: str) -> str:
+    return task_id.partition("_")[0]
+
+
+def _by_place(all_known: Sequence[_Known]) -> list[list[_Known]]:
+    """Those on the cluster that is near, and those on named ones: they are asked for in different ways."""
+    near = [known for known in all_known if not known.run.cluster]
+    return [group for group in (near, [known for known in all_known if known.run.cluster]) if group]
+
+
+def _hand_out(states: Iterable[JobState], source: str, to: Iterable[_Known]) -> None:
+    by_job: dict[str, list[JobState]] = {}
+    for state in states:
+        by_job.setdefault(_job_of(state.id), []).append(state)
+    for known in to:
+        known.take(by_job.get(known.run.job_id or "", ()), source)
+
+
+def array_of(run: Run) -> str | None:
+    """Which tasks the run's array has; None when it is none."""
+    more = run.spec.get("sbatch")
+    text = run.spec.get("array") or (more.get("array") if isinstance(more, dict) else None)
+    return str(text) if text and slurm.array_numbers(str(text)) else None
 
 
 def is_of(run: Run, state: JobState) -> bool:
     """Whether a job is the one of this run: a job id begins anew after a reset, and a record can be copied."""
     if state.script is not None:  # a path from squeue, the whole line from sacct
         return state.script == run.script or state.script.endswith(f" {run.script}")
-    early = state.submitted is not None and state.submitted < datetime.fromisoformat(run.created) - _SKEW
+    early = state.submitted is not None and state.submitted < datetime.fromisoformat(run.created) - SKEW
     return not early and state.name in (None, run.exp_name) and state.user in (None, run.user)
 
 
-def remembered_tasks(run: Run, *, logs: bool = True) -> list[Task]:
-    """How the record remembers the run's end; nothing when it does not."""
+def remembered_tasks(run: Run) -> list[Task]:
+    """How the record remembers that the run, or tasks of its array, ended."""
     found = []
     for task_id, data in run.tasks.items():
         with suppress(KeyError, TypeError, ValueError, AttributeError):  # what is damaged is not remembered
-            times = {name: datetime.fromisoformat(text) for name, text in data["times"].items() if name in TIMES}
+            times = {name: datetime.fromisoformat(data["times"][name]) for name in TIMES if name in data["times"]}
+            if any(time.tzinfo is None for time in times.values()):
+                continue
+            known: dict[str, Any] = {name: data[name] and str(data[name]) for name in ("reason", "nodes", "partition")}
+            known |= {name: None if data[name] is None else int(data[name]) for name in ("code", "num_nodes")}
+            known |= {name: int(data[name]) for name in ("signal", "restarts")}
             task = Task(task_id, str(data["state"]), "record", log_of(run, task_id), times=times)
-            known = {name: data[name] for name in ("reason", "code", "signal", "nodes", "num_nodes", "partition")}
-            found.append(replace(task, **known, restarts=int(data["restarts"])))
-    if not all(task.ended for task in found):
-        return []
-    return [_with_log(task) for task in found] if logs else found
+            found.append(replace(task, **known))
+    return [task for task in found if task.ended and _job_of(task.id) == run.job_id]
 
 
 def remember(run: Run, tasks: Sequence[Task]) -> Run:
-    """Put the end of a run into its record, for when Slurm has forgotten it. Where that cannot be, nothing is lost."""
-    worth = [task for task in tasks if task.ended and task.source in ("squeue", "sacct", "scontrol", "log")]
-    if not worth or len(worth) != len(tasks):
-        return run
-    keys = ("state", "reason", "code", "signal", "nodes", "num_nodes", "partition", "restarts")
-    data = {
-        task.id: {key: getattr(task, key) for key in keys}
-        | {"times": {name: time.isoformat(timespec="seconds") for name, time in task.times.items()}}
-        for task in worth
-    }
+    """Put what has ended into the record, for when Slurm has forgotten it. Where that cannot be, nothing is lost."""
+    known = [task for task in tasks if task.state != UNKNOWN and task.source != "record"]
+    again = {one for task in known for one in slurm.task_ids(task.id)}  # among them what has been requeued
+    data = {task_id: old for task_id, old in run.tasks.items() if not again.intersection(slurm.task_ids(task_id))}
+    data |= {task.id: _memory(task) for task in known if task.ended}
     if data == run.tasks:
         return run
     run = replace(run, tasks=data)
-    with suppress(LaunchError):  # somebody else's directory, a full disk
-        runs.update(run)
+    with suppress(LaunchError):  # somebody else's directory, a full disk, or the record is gone
+        runs.update(replace(runs.read(run.record), tasks=data))  # `cancel` may have written there meanwhile
     return run
+
+
+def _memory(task: Task) -> dict[str, Any]:
+    keys = ("state", "reason", "code", "signal", "nodes", "num_nodes", "partition", "restarts")
+    times = {name: time.isoformat(timespec="seconds") for name, time in task.times.items()}
+    return {key: getattr(task, key) for key in keys} | {"times": times}
 
 
 def log_of(run: Run, task_id: str) -> str:
     """The log of a job, or of one task of an array."""
     _, _, task = task_id.partition("_")
+    if task.startswith("["):
+        task = "*"  # those of several tasks
     return run.log if not task else f"{run.log.removesuffix('.log')}_{task}.log"
 
 
@@ -209,10 +288,10 @@ def _squeue(argv: list[str], ask: Asking) -> tuple[list[JobState], LaunchError |
 
 def _sacct(of: Iterable[Run], ask: Asking) -> list[JobState]:
     """What the accounting knows, where there is one."""
-    job_ids = ",".join(sorted({run.job_id for run in of if run.job_id}, key=int))
+    job_ids = sorted({run.job_id for run in of if run.job_id}, key=int)[-MOST_JOBS:]
     clusters = ",".join(sorted({run.cluster for run in of if run.cluster}))
     try:
-        result = ask(slurm.sacct_argv(job_ids, clusters or None))
+        result = ask(slurm.sacct_argv(",".join(job_ids), clusters or None))
     except (process.NotFound, process.TimedOut):
         return []
     return slurm.parse_sacct(result.stdout) if result.returncode == 0 else []
@@ -226,35 +305,20 @@ def _scontrol(run: Run, job_id: str, ask: Asking) -> list[JobState]:
     return slurm.parse_show_job(result.stdout) if result.returncode == 0 else []
 
 
-def _sorted_out(of: Sequence[Run], states: Iterable[JobState], source: str) -> dict[str, list[Task]]:
-    by_job: dict[str, list[JobState]] = {}
-    for state in states:
-        by_job.setdefault(state.id.partition("_")[0], []).append(state)
-    return {
-        run.record: sorted(
-            (_task(run, state, source) for state in by_job.get(run.job_id or "", ()) if is_of(run, state)), key=_order
-        )
-        for run in of
-    }
-
-
-def _order(task: Task) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", task.id)]
-
-
 # Putting it together
 
 
-def _unseen(run: Run, job_id: str) -> Task:
+def _unseen(run: Run, job_id: str, asked: bool = True) -> Task:
     times = {"submitted": datetime.fromisoformat(run.submitted)} if run.submitted else {}
-    return Task(job_id, UNKNOWN, "none", run.log, times=times)
+    return Task(job_id, UNKNOWN, "none", log_of(run, job_id), times=times, asked=asked)
 
 
 def _task(run: Run, state: JobState, source: str) -> Task:
-    waiting = Task(state.id, state.state, source, "").waiting
+    waiting = state.state in _WAITING
     known = {
         "submitted": datetime.fromisoformat(run.submitted) if run.submitted else state.submitted,
-        "started": None if waiting else state.started,
+        # Of a job that was cancelled while it waited, Slurm calls this moment its start.
+        "started": state.started if state.nodes and not waiting else None,
         "ended": state.end if state.ended else None,
     }
     cancelled = run.cancelled and state.state == "FAILED" and state.code in (75, None)
@@ -277,7 +341,7 @@ def _task(run: Run, state: JobState, source: str) -> Task:
 
 
 def _with_log(task: Task) -> Task:
-    """The task with what its log tells."""
+    """The task with what its log tells; nothing when that cannot be read."""
     try:
         return with_life(task, joblog.read(task.log).last)
     except OSError:
@@ -286,30 +350,54 @@ def _with_log(task: Task) -> Task:
 
 def with_life(task: Task, life: Life) -> Task:
     """The task with what the last life in its log tells."""
-    started = task.times.get("started")
-    former = task.waiting or (task.restarts and started and life.began and life.began < started - timedelta(seconds=9))
-    if former or not life.times:  # it has been requeued, and this life has not said anything yet
+    if task.waiting:
         return task
+    if _is_former(life, task):
+        life = Life()  # it has been requeued, and has not said anything yet
     told = {
         "head-ready": life.head_ready,
         "all-nodes": life.times.get("ready"),
         "command-start": life.times.get("command"),
         "command-end": life.times.get("stopping") if "command" in life.times else None,
-        "ended": life.times.get("end"),
+        "ended": life.times.get("end") if task.ended or task.state == UNKNOWN else None,
     }
     times = {name: time for name, time in told.items() if time} | dict(task.times)
     return replace(task, life=life, times={name: times[name] for name in TIMES if name in times})
 
 
-def _by_log(task: Task, run: Run, brief: bool = False) -> Task:
-    """A task of which Slurm knows nothing: the log's last line is the last witness."""
-    if run.spec.get("array"):
-        return task
-    end = joblog.read_end(task.log)
-    if end is None:
-        return task if brief else _with_log(task)
-    if end.code is not None:
+def _is_former(life: Life, task: Task) -> bool:
+    """Whether a life in the log came before the one that Slurm speaks of; the nodes' clocks may differ a little."""
+    started = task.times.get("started")
+    if task.ended and not task.nodes and task.source in ("squeue", "sacct", "scontrol"):
+        return True  # this one had no nodes at all
+    slack = timedelta(seconds=9) if task.restarts else SKEW
+    return started is not None and life.began is not None and life.began < started - slack
+
+
+def _by_log(run: Run, task_ids: Iterable[str], asked: bool = True) -> list[Task]:
+    """Tasks of which Slurm knows nothing: the log's last line is the last witness."""
+    found, traceless = [], []
+    for task_id in task_ids:
+        end = joblog.read_end(log_of(run, task_id))
+        if end is None or end.code is None:
+            traceless.append(task_id)
+            continue
         state = _STATES.get(end.outcome, "FAILED")
         code = end.code if state in ("COMPLETED", "FAILED") else None
-        task = replace(task, state=state, source="log", code=code)
-    return task if brief else _with_log(task)
+        found.append(replace(_unseen(run, task_id), state=state, source="log", code=code))
+    return found + [_unseen(run, task_id, asked) for task_id in _together(run, traceless)]
+
+
+def _together(run: Run, task_ids: Sequence[str]) -> list[str]:
+    """Tasks of which there is nothing at all in one, as Slurm does: 12_[4-9]."""
+    without = [task_id for task_id in task_ids if not os.path.exists(log_of(run, task_id))]
+    if len(without) < 2:
+        return list(task_ids)
+    spans: list[list[int]] = []
+    for number in (int(task_id.rpartition("_")[2]) for task_id in without):
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    text = ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in spans)
+    return [*(task_id for task_id in task_ids if task_id not in set(without)), f"{run.job_id}_[{text}]"]

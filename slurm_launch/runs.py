@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,7 @@ def read(path: str | os.PathLike[str]) -> Run:
     if data["schema"] > SCHEMA:
         hint = f"its schema is {data['schema']}, this one knows {SCHEMA}: use the slurm-launch that wrote it"
         raise UsageError("the record was written by a newer slurm-launch", at=at, hint=hint)
-    return _checked(data, at)
+    return _where_it_is(_checked(data, at), os.path.abspath(at))
 
 
 def _checked(data: Mapping[str, Any], at: str) -> Run:
@@ -90,6 +91,17 @@ def _checked(data: Mapping[str, Any], at: str) -> Run:
         if not isinstance(data[name], kinds[kind]):
             raise _damaged(at, f"{name} is {type(data[name]).__name__}")
     return Run(**{name: data[name] for name in known})
+
+
+def _where_it_is(run: Run, at: str) -> Run:
+    """A run whose directory was moved or copied: its log has gone along. Its script is how Slurm knows the job."""
+    if at == run.record:
+        return run
+    with suppress(OSError):
+        if os.path.samefile(at, run.record):  # through a link
+            return run
+    log = os.path.join(os.path.dirname(at), os.path.basename(run.log))
+    return replace(run, record=at, run_dir=os.path.dirname(at), log=run.log if os.path.exists(run.log) else log)
 
 
 def _damaged(at: str, why: str) -> UsageError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 
 from slurm_launch.spec import flag_name, options
 from slurm_launch.values import show
@@ -155,11 +155,15 @@ def scrub(env: Mapping[str, str], given: Collection[str] = ()) -> tuple[dict[str
 
 
 def query_env(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment for squeue, scontrol and sacct: no default of the user's may change what we parse."""
+    """The environment for squeue, scontrol and sacct: no default of the user's may change what we parse.
+
+    Times are UTC, and the list of an array's tasks is not cut short.
+    """
     own = ("SQUEUE_", "SACCT_", "SCONTROL_", *_OUTER)
     keep = KEPT - {"SLURM_CLUSTERS"}  # the record knows the cluster
     clean = {name: value for name, value in env.items() if name in keep or not name.startswith(own)}
-    return clean | {"SLURM_TIME_FORMAT": "standard"}
+    # Slurm's times have no zone; and where the clocks are put back an hour comes twice.
+    return clean | {"SLURM_TIME_FORMAT": "standard", "TZ": "UTC0", "SLURM_BITSTR_LEN": "0"}
 
 
 def _instead_of(variable: str, inside_job: bool) -> str | None:
@@ -328,6 +332,24 @@ def _shown_job(line: str) -> JobState | None:
     )
 
 
+def task_ids(text: str) -> list[str]:
+    """The tasks in an id: of 12_[4-6,9%2] these are 12_4, 12_5, 12_6 and 12_9; of 12 or 12_3 it is itself."""
+    job, bracket, tasks = text.partition("_[")
+    return [f"{job}_{number}" for number in array_numbers(tasks.removesuffix("]"))] if bracket else [text]
+
+
+def array_numbers(text: str) -> list[int]:
+    """The numbers of an array's tasks, of 0-9, 1,3,5 or 0-20:4%2; what cannot be read is left out."""
+    found: dict[int, None] = {}
+    for first, last, step in re.findall(r"(\d+)(?:-(\d+)(?::(\d+))?)?(?:,|$)", text.partition("%")[0], re.ASCII):
+        numbers = range(int(first), int(last or first) + 1, int(step or 1) or 1)
+        found |= dict.fromkeys(numbers[:MAX_TASKS])
+    return sorted(found)
+
+
+MAX_TASKS = 100_000  # of an array; Slurm allows a thousand unless the site wants more
+
+
 def _task_id(job: str, array: str | None, task: str | None) -> str:
     if array is None or task is None:
         return job
@@ -426,9 +448,9 @@ def parse_sacct(stdout: str) -> list[JobState]:
 
 
 def parse_time(text: str) -> datetime | None:
-    """A time of Slurm's, which is local; None for `Unknown` and `N/A`."""
+    """A time of Slurm's, which `query_env` makes UTC; None for `Unknown`, `None` and `N/A`."""
     try:
-        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S").astimezone()
+        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
     except ValueError:
         return None
 

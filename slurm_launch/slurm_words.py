@@ -16,11 +16,12 @@ _REASONS = {
     r"BeginTime": "its time has not come (--begin, or a pause after a requeue)",
     r"JobArrayTaskLimit": "as many tasks of the array run as may run at the same time (the % of --array)",
     r"ReqNodeNotAvail.*": "nodes that it needs are down, drained or reserved (a maintenance?): `sinfo -R` tells",
-    r"Node.*Down|.*not available.*": "nodes that it needs are down: `sinfo -R` tells",
+    r"Node.*Down.*|.*not available.*": "nodes that it needs are down: `sinfo -R` tells",
+    r"ReservationDeleted|ReservationInvalid": "its reservation is gone: it will not start; cancel it",
     r"Reservation.*": "it waits for its reservation",
     r"PartitionDown|PartitionInactive": "its partition takes no jobs at the moment",
     r"PartitionTimeLimit": "it asks for more time than its partition allows: it will never start; cancel it",
-    r"PartitionNodeLimit": "it asks for more nodes than its partition allows: it will never start; cancel it",
+    r"PartitionNodeLimit|PartitionM..Nodes": "it asks for more nodes, or fewer, than its partition allows or has up",
     r"PartitionConfig": "its partition does not allow what it asks for",
     r"BadConstraints": "no node offers what it asks for: it will never start; cancel it",
     r"Licenses": "it waits for licences",
@@ -29,7 +30,27 @@ _REASONS = {
     r"Prolog": "the nodes are being prepared",
     r"NonZeroExitCode": "its script ended with an exit code other than 0",
     r"Cleaning": "its former life is being cleaned up",
-    r"(QOS|Assoc|Max|Grp).*": "a limit of your account or QOS is reached; it waits for other jobs to end",
+    r"WaitingForScheduling": "Slurm has not looked at it yet",
+    r"FrontEndDown|SystemFailure": "Slurm has a problem of its own: ask the site",
+    r"FedJobLock": "the clusters of the federation settle which of them runs it",
+    r"JobHoldMaxRequeue": "it has been requeued too often, and is held: ask the site",
+    r"BurstBuffer.*": "it waits for the burst buffer",
+    r"MaxPoweredUpNodes": "as many nodes are powered up as may be; it waits for other jobs to end",
+    r"DeadLine": "its deadline has passed",
+    r"QOSUsageThreshold": "your QOS has used too much already",
+    r"(QOS|Assoc)Max.*Per(Job|Node)(Limit)?|QOSMin.*|MaxMemPerLimit|(Assoc|Association|QOS)TimeLimit": "it asks for"
+    " more, or for less, than your account or QOS allows a job: it will not start like this; cancel it",
+    r"(QOS|Assoc)Grp(?!.*Run)\w*Minutes(Limit)?": "the time that your account or QOS may use is used up",
+    r"(QOS|Assoc|Max|Grp).*|AccountingPolicy": "a limit of your account or QOS is reached: other jobs must end first",
+}
+# States that are neither an end nor plain running.
+_GOING = {
+    "CONFIGURING": "starts: Slurm prepares its nodes",
+    "POWER_UP_NODE": "starts: its nodes are powered up",
+    "COMPLETING": "ends: Slurm cleans up after it",
+    "STAGE_OUT": "ends: Slurm copies its data out",
+    "SUSPENDED": "is suspended: Slurm lets it go on later",
+    "STOPPED": "is stopped by a signal",
 }
 _ENDINGS = {
     "CANCELLED": "was cancelled",
@@ -49,6 +70,11 @@ def why_it_waits(reason: str | None) -> str | None:
         if re.fullmatch(pattern, reason or "None", re.IGNORECASE):
             return words
     return None
+
+
+def how_it_goes(state: str) -> str | None:
+    """A state in which a job neither waits nor runs as usual, in plain words."""
+    return _GOING.get(state)
 
 
 def how_it_ended(state: str, code: int | None = None, signal: int = 0) -> str:

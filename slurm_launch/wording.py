@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 _MISSING = {
     "exp_name": "name the experiment: slurm-launch --exp-name test --command 'python train.py'",
-    "command": "say what to run: --command 'python train.py', or last on the line: -- python train.py",
+    "command": "say what to run: --command 'python train.py', or last on the line: -- python train.py;"
+    " or --idle: a cluster that waits for you",
 }
 
 

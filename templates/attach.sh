@@ -1,6 +1,6 @@
 # What `slurm-launch attach` runs on the head node of a job, by srun; a job's own script has no part in it.
-# DIR RUN NODE PTY [WORD...]: the beginning of the job's directories, the run's name, another node of the job or nothing, --pty or
-# nothing, and a command; without one a shell.
+# DIR RUN NODE STREAM [WORD...]: the beginning of the job's directories, the run's name, another node of the job or nothing, --pty
+# or --unbuffered or nothing, and a command; without one a shell.
 slaunch_terminal=() slaunch_at=$1.job # names that the job's own variables do not have
 if [[ ! -O $slaunch_at || -L $slaunch_at || ! -O $slaunch_at/attach ]]; then # what is not ours is not run
   echo "slurm-launch: there is no $slaunch_at/attach here: the job is not at its command (any more)" >&2
@@ -8,7 +8,7 @@ if [[ ! -O $slaunch_at || -L $slaunch_at || ! -O $slaunch_at/attach ]]; then # w
 fi
 # The terminal is yours; all else is as the command has it, without what Slurm sets for this step.
 for slaunch_name in TERM COLORTERM NO_COLOR; do
-  [[ ! ${!slaunch_name+x} ]] || slaunch_terminal+=("$slaunch_name=${!slaunch_name}")
+  [[ $(declare -p "$slaunch_name" 2>/dev/null) != 'declare -x '* ]] || slaunch_terminal+=("$slaunch_name=${!slaunch_name}")
 done
 while read -r slaunch_name; do unset "$slaunch_name"; done 2>/dev/null < <(compgen -e)
 # shellcheck source=/dev/null
@@ -35,7 +35,7 @@ if [[ $3 && $3 != "${SLURMD_NODENAME-}" ]]; then # from here on to that node, wh
 fi
 if ((${#slaunch_way[@]})); then # a srun within this one: its words about itself are not for the terminal
   slaunch_way+=(--disable-status ${4:+"$4"})
-  [[ ! $4 ]] || exec 2> >(exec grep -vE 'srun: (error: )?([^ ]+: task 0: |Force Terminated|cluster configuration lacks)' >&2)
+  [[ $4 != --pty ]] || exec 2> >(exec grep -vE 'srun: (error: )?([^ ]+: task 0: |Force Terminated|cluster configuration lacks)' >&2)
 fi
 
 own_shell() { # NAME: a bash with your habits, and after these the job's environment; a bashrc may change the PATH, say
@@ -46,8 +46,8 @@ own_shell() { # NAME: a bash with your habits, and after these the job's environ
       'unset slaunch_ps1 COLUMNS LINES' "rm -f '$rc'"
   } >"$rc" && exec bash --rcfile "$rc" -i
 }
-case $#,$4 in
-  4,) exec "${slaunch_way[@]}" "${slaunch_enter[@]}" bash ;; # it reads what comes by standard input
-  4,*) exec "${slaunch_way[@]}" "${slaunch_enter[@]}" bash -c "$(declare -f own_shell)"$'\nown_shell "$1"' bash "$2" ;;
+case $#$4 in
+  4) exec "${slaunch_way[@]}" "${slaunch_enter[@]}" bash ;; # it reads what comes by standard input
+  4--pty) exec "${slaunch_way[@]}" "${slaunch_enter[@]}" bash -c "$(declare -f own_shell)"$'\nown_shell "$1"' bash "$2" ;;
   *) exec "${slaunch_way[@]}" "${slaunch_enter[@]}" "${@:5}" ;;
 esac

@@ -25,7 +25,7 @@ listener = socket.create_server(("", port), backlog=200)
 time.sleep(900)' "$@"
 exec sleep 900
 """
-PYTHON = "#!/bin/sh\necho 2.60.0 None\n"  # beside `ray`, so that the script asks it for the version
+PYTHON = "#!/bin/sh\necho 2.60.0\n"  # beside `ray`, so that the script asks it for the version
 
 
 @dataclass

@@ -15,7 +15,9 @@ from collections.abc import Mapping, Sequence
 
 
 class Terminal:
-    """Starts a program in a pseudo-terminal; for a `with` block, at the end of which it is killed."""
+    """Starts a program in a pseudo-terminal; for a `with` block, at the end of which it is killed.
+
+    `setsid --ctty --wait` as its first words makes the terminal the controlling one, so that Ctrl-C is a signal."""
 
     def __init__(
         self,
@@ -29,8 +31,7 @@ class Terminal:
         self._fd, other = pty.openpty()
         self.resize(rows, columns)
         self.process = subprocess.Popen(
-            # setsid --ctty: the terminal becomes the controlling one, so that Ctrl-C is a signal
-            ["setsid", "--ctty", "--wait", *argv],
+            list(argv),
             stdin=other,
             stdout=other,
             stderr=other,

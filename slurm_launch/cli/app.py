@@ -20,11 +20,16 @@ VERBS = {
     "submit": ("slurm_launch.cli.submit", "Write the script and submit it; a bare call does this too."),
     "render": ("slurm_launch.cli.render", "Print the script; needs no Slurm."),
     "rehearse": ("slurm_launch.cli.rehearse", "Run the script on this machine, with real Ray and without Slurm."),
+    "check": ("slurm_launch.cli.check", "Try the script without queueing it: bash -n, shellcheck, sbatch --test-only."),
+    "list": ("slurm_launch.cli.listing", "List the runs, the newest first."),
+    "status": ("slurm_launch.cli.status", "Tell how a run is doing."),
     "watch": ("slurm_launch.cli.watch", "Watch a run to its end; exit with the command's code."),
     "logs": ("slurm_launch.cli.logs", "Show the log of a run, or those of its nodes."),
-    "check": ("slurm_launch.cli.check", "Try the script without queueing it: bash -n, shellcheck, sbatch --test-only."),
-    "doctor": ("slurm_launch.cli.doctor", "Look at the cluster: what works here, what is missing; write its profile."),
+    "explain": ("slurm_launch.cli.explain", "Tell why a run failed, and what to do."),
+    "cancel": ("slurm_launch.cli.cancel", "End runs: the command gets its time to save, and its Ray as long as that."),
     "attach": ("slurm_launch.cli.attach", "A shell or a command inside a running job, beside its Ray."),
+    "dashboard": ("slurm_launch.cli.dashboard", "The way to the dashboard of a running job; --open opens it."),
+    "doctor": ("slurm_launch.cli.doctor", "Look at the cluster: what works here, what is missing; write its profile."),
     "config": ("slurm_launch.cli.config", "Show, locate and begin the configuration."),
 }
 DEFAULT_VERB = "submit"

@@ -23,23 +23,24 @@ def print_json(**answer: Any) -> None:
 
 def note(text: str) -> None:
     """Something worth knowing beside the result."""
-    print(_coloured("note:", "33", sys.stderr), printable(text), file=sys.stderr)
+    print(_coloured("note:", "33", sys.stderr), printable(text, sys.stderr), file=sys.stderr)
 
 
 def warn(text: str) -> None:
-    print(_coloured("warning:", "33", sys.stderr), printable(text), file=sys.stderr)
+    print(_coloured("warning:", "33", sys.stderr), printable(text, sys.stderr), file=sys.stderr)
 
 
 def print_error(error: LaunchError) -> None:
     """What is wrong, where, and what to do; every problem of an invalid spec."""
     for problem in error.problems if isinstance(error, InvalidSpec) else [error]:
-        print(_coloured("error:", "31", sys.stderr), printable(str(problem)), file=sys.stderr)
+        print(_coloured("error:", "31", sys.stderr), printable(str(problem), sys.stderr), file=sys.stderr)
 
 
-def printable(text: str) -> str:
+def printable(text: str, stream: TextIO) -> str:
     """Text that a terminal cannot take for commands, and that every encoding can carry."""
     shown = "".join(char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text)
-    return shown.encode(sys.stderr.encoding or "utf-8", "backslashreplace").decode(sys.stderr.encoding or "utf-8")
+    encoding = stream.encoding or "utf-8"
+    return shown.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def _coloured(text: str, colour: str, stream: TextIO) -> str:

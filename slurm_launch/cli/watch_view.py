@@ -83,7 +83,7 @@ class Plain:
     def _say(self, text: str) -> None:
         newline = "\n" if self._unfinished else ""
         self._unfinished = False
-        self._write(f"{newline}{MARK}{printable(text)}\n".encode(errors="backslashreplace"))
+        self._write(f"{newline}{MARK}{printable(text, sys.stdout)}\n".encode(errors="backslashreplace"))
 
     def _write(self, data: bytes) -> None:
         self.out.write(data)
@@ -148,13 +148,15 @@ class Live:
         from rich.text import Text
 
         for note in self.notes:
-            self.console.print(Text(printable(note), style="yellow"))
+            self.console.print(Text(printable(note, sys.stdout), style="yellow"))
         if len(sight.tasks) == 1:
             for line in _output(sight.tasks[0], self.tails, min(LAST_LINES, self.console.size.height - 4)):
                 self.console.print(Text(line), soft_wrap=True)
         good = all(task.state == "COMPLETED" for task in sight.tasks)
         for line in summary(sight):
-            self.console.print(Text(printable(line), style="bold green" if good else "bold red"), soft_wrap=True)
+            self.console.print(
+                Text(printable(line, sys.stdout), style="bold green" if good else "bold red"), soft_wrap=True
+            )
 
 
 def screen_lines(
@@ -170,7 +172,7 @@ def screen_lines(
     from rich.text import Text
 
     def line(text: str, style: str = "") -> Text:
-        return Text(printable(text).replace("\n", " "), style=style, no_wrap=True, overflow="ellipsis")
+        return Text(printable(text, sys.stdout).replace("\n", " "), style=style, no_wrap=True, overflow="ellipsis")
 
     run = sight.run
     top = [line(f"{run.name}  job {run.job_id}", "bold")]

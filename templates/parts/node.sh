@@ -28,7 +28,8 @@ run_node() { # INDEX of the step's first node
   else
     enter=("${worker_enter[@]}") ip=${SLAUNCH_NODE_IP:-$(route_source "$head_ip")} # this node's own address in the head's network
     set -- "$@" --address="$address" ${ip:+--node-ip-address="$ip"} "${ray_worker_args[@]}"
-    until [[ $order$ended ]] || (: >"/dev/tcp/$head_ip/$port") 2>/dev/null; do read -r -t 0.1 order; done
+    until [[ $order$ended ]] || reason=$({ : >"/dev/tcp/$head_ip/$port"; } 2>&1); do read -r -t 0.1 order; done
+    [[ $order != *keep* ]] || { mkdir -p "$run.ray/$node" && echo "$node never reached $address: ${reason##*: }" >"$_/ray-start.log"; }
     [[ ! $order$ended ]] || { trap '' TERM && rm -rf "$dir" && return; } # it is over before it began
     ! mkdir -m 700 "${dir%.*}.0" 2>/dev/null || shadow=${dir%.*}.0 # an old Ray has a worker's files under the head's path
   fi
@@ -40,8 +41,8 @@ run_node() { # INDEX of the step's first node
       grep -ohsm 1 'Address already in use' "$dir"/t/session_2*/logs/gcs_server.err >>"$log"; then break; fi # Ray would wait 40 s
   done
   if [[ $order != *.* && ! $ended ]]; then
-    { grep -iE 'err|exit code|exception|fail|found|space|in use' "$log" || cat "$log"; } | tail -n 5 | cut -c1-300 | sed "s/^/said $node /"
-    keep=1 && echo "failed $node its Ray has ended${enter:+: $(tail -n 1 "$log" | cut -c1-200)}"
+    { grep -vE 'state-dump|network_util|^- ' "$log" | grep -iE 'err|exit code|exception|fail|found|space|in use' || cat "$log"; } | tail -n 5 | cut -c1-300 | sed "s/^/said $node /"
+    ! grep -qE 'AuthToken|from GCS' "$log" || echo "said $node $(timeout 9 "${enter[@]}" ray --version)"; keep=1 && echo "failed $node its Ray has ended${enter:+: $(tail -n 1 "$log" | cut -c1-200)}"
   fi
   trap '' TERM; end_processes TERM || end_processes KILL # Slurm sends it twice now and then: the search must not be hit
   [[ ! $keep && $order != *keep* ]] || { mkdir -p "$run.ray/$node" && cp -r "$log" "$dir"/t/session_2*/logs ${shadow:+"$shadow"/t/session_2*/logs} "$_"; } 2>/dev/null
@@ -52,8 +53,6 @@ end_processes() { # SIGNAL: true when none of ours is left within a second
   for _ in {1..10}; do
     mapfile -t pids < <(grep -lzsxF -e "SLAUNCH_NODE_DIR=$dir" ${also:+"$also"} /proc/[0-9]*/environ | cut -d/ -f3
       cat /proc/[0-9]*/stat 2>/dev/null | awk -v ours="$pid" '{ id = $1; sub(/.*\) /, ""); if ($4 == ours || id == ours) print id }')
-    ((${#pids[@]})) || return 0
-    kill -s "$1" "${pids[@]}" 2>/dev/null
-    sleep 0.1
+    ((${#pids[@]})) || return 0; kill -s "$1" "${pids[@]}" 2>/dev/null; sleep 0.1
   done && false
 }

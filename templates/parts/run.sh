@@ -30,7 +30,9 @@ give_up() { # CODE OUTCOME CAUSE NODE: ends the job, with the likely remedy
   case "${why[$4]-} ${words[$4]-} $(cat "$job_dir/srun-${step_of[$4]}.err")" in
     *'ray: No such file'* | *'ray: '*'not found'* | *'"ray": '*'not found'*) hint="install Ray on $4, or load an environment that all nodes can see${image:+ (in the image: --container-setup)}" ;;
     *'No space left'*) hint="no space on $4: choose another --temp-dir" ;;
-    *[Vv]'ersion mismatch'*) hint='the nodes have different versions of Ray or Python' ;;
+    *AuthToken*"ray, version ${ray%% *} "*) hint="$4 has another token: RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or RAY_AUTH_MODE is set there" ;;
+    *[Vv]'ersion mismatch'* | *'ray, version '*) hint='the nodes have different versions of Ray or Python' ;;
+    *'during startup'*) hint="$4 was too slow for Ray: ask for more --cpus-per-task, or leave it out with --exclude" ;;
     *'onnection failure'* | *'imed out'*) hint="$4 cannot be reached: leave it out with --exclude, or choose --interface" ;;
   esac
   end "$1" "$2" "$3" "$hint" "$4"
@@ -41,8 +43,7 @@ node_lost() { # NODE: ends the job, unless it can go on without this one
       give_up 72 node-lost "$1 was lost while the command ran: ${why[$1]}" "$1" ;;
     bring-up/"$head")
       [[ ${words[$1]-} == *@('Failed to start GCS'|'already in use')* && $attempt -lt 9 ]] || give_up 70 head-failed "the head on $1 failed: ${why[$1]}" "$1"
-      say retry "port $port was taken meanwhile" && stop_cluster retry && start_cluster && return
-      ;;
+      say retry "port $port was taken meanwhile" && stop_cluster retry && start_cluster && return ;;
     *) ((count - ${#why[@]} >= enough)) || give_up 71 node-failed "$1 did not start: ${why[$1]}" "$1" ;;
   esac
   say lost node="$1" "${why[$1]}; going on without it"

@@ -64,7 +64,7 @@ done
 module load cuda/12.4 || environment_failed 'module load cuda/12.4'
 # `conda activate` needs conda's shell function, which a batch shell does not have.
 if [[ $(type -t conda) != function ]]; then
-  eval "$("${CONDA_EXE:-conda}" shell.bash hook)" || environment_failed 'conda is not in PATH'
+  eval "$("${CONDA_EXE:-conda}" shell.bash hook || echo false)" || environment_failed 'conda is not in PATH'
 fi
 
 conda activate '/opt/envs/my ray' || environment_failed 'conda activate /opt/envs/my ray'
@@ -183,7 +183,8 @@ run_node() { # INDEX of the step's first node
   else
     enter=("${worker_enter[@]}") ip=${SLAUNCH_NODE_IP:-$(route_source "$head_ip")} # this node's own address in the head's network
     set -- "$@" --address="$address" ${ip:+--node-ip-address="$ip"} "${ray_worker_args[@]}"
-    until [[ $order$ended ]] || (: >"/dev/tcp/$head_ip/$port") 2>/dev/null; do read -r -t 0.1 order; done
+    until [[ $order$ended ]] || reason=$({ : >"/dev/tcp/$head_ip/$port"; } 2>&1); do read -r -t 0.1 order; done
+    [[ $order != *keep* ]] || { mkdir -p "$run.ray/$node" && echo "$node never reached $address: ${reason##*: }" >"$_/ray-start.log"; }
     [[ ! $order$ended ]] || { trap '' TERM && rm -rf "$dir" && return; } # it is over before it began
     ! mkdir -m 700 "${dir%.*}.0" 2>/dev/null || shadow=${dir%.*}.0 # an old Ray has a worker's files under the head's path
   fi
@@ -195,8 +196,8 @@ run_node() { # INDEX of the step's first node
       grep -ohsm 1 'Address already in use' "$dir"/t/session_2*/logs/gcs_server.err >>"$log"; then break; fi # Ray would wait 40 s
   done
   if [[ $order != *.* && ! $ended ]]; then
-    { grep -iE 'err|exit code|exception|fail|found|space|in use' "$log" || cat "$log"; } | tail -n 5 | cut -c1-300 | sed "s/^/said $node /"
-    keep=1 && echo "failed $node its Ray has ended${enter:+: $(tail -n 1 "$log" | cut -c1-200)}"
+    { grep -vE 'state-dump|network_util|^- ' "$log" | grep -iE 'err|exit code|exception|fail|found|space|in use' || cat "$log"; } | tail -n 5 | cut -c1-300 | sed "s/^/said $node /"
+    ! grep -qE 'AuthToken|from GCS' "$log" || echo "said $node $(timeout 9 "${enter[@]}" ray --version)"; keep=1 && echo "failed $node its Ray has ended${enter:+: $(tail -n 1 "$log" | cut -c1-200)}"
   fi
   trap '' TERM; end_processes TERM || end_processes KILL # Slurm sends it twice now and then: the search must not be hit
   [[ ! $keep && $order != *keep* ]] || { mkdir -p "$run.ray/$node" && cp -r "$log" "$dir"/t/session_2*/logs ${shadow:+"$shadow"/t/session_2*/logs} "$_"; } 2>/dev/null
@@ -207,9 +208,7 @@ end_processes() { # SIGNAL: true when none of ours is left within a second
   for _ in {1..10}; do
     mapfile -t pids < <(grep -lzsxF -e "SLAUNCH_NODE_DIR=$dir" ${also:+"$also"} /proc/[0-9]*/environ | cut -d/ -f3
       cat /proc/[0-9]*/stat 2>/dev/null | awk -v ours="$pid" '{ id = $1; sub(/.*\) /, ""); if ($4 == ours || id == ours) print id }')
-    ((${#pids[@]})) || return 0
-    kill -s "$1" "${pids[@]}" 2>/dev/null
-    sleep 0.1
+    ((${#pids[@]})) || return 0; kill -s "$1" "${pids[@]}" 2>/dev/null; sleep 0.1
   done && false
 }
 start_step() { # NODE...: one srun that runs run_node there. It says everything itself: what a step inherits differs by version.
@@ -224,14 +223,14 @@ start_step() { # NODE...: one srun that runs run_node there. It says everything 
   { echo "$token" >&"$fd"; } 2>/dev/null # by this pipe, so that no command line, environment or shared file shows it
 }
 start_cluster() {
-  local random && phase=bring-up step_pids=() step_fds=() joined='' never='' attempt=${attempt:-0} batch_pid=$$
-  declare -gA step_of=() heard=() words=() why=()
+  local random && phase=bring-up step_pids=() step_fds=() joined='' never='' attempt=${attempt:-0} batch_pid=$$ && declare -gA step_of=() heard=() words=() why=()
   random=$(od -An -N40 -tx1 /dev/urandom | tr -d ' \n') token=${random:16}
   dir=${temp_base//%u/$USER} dir=${dir//%j/$SLURM_JOB_ID}/r$SLURM_JOB_ID-${random:0:6} job_dir=$dir.job # names that nobody can foresee
   if ((${#dir} + ${#count} > 40)) || ! mkdir -p "${dir%/*}" || ! mkdir -m 700 "$job_dir" || ! mkfifo "$job_dir/from-nodes" "$job_dir/silence"; then
-    end 76 temp-dir "cannot use $dir on $head" 'choose another --temp-dir: node-local, writable, short' "$head"
+    end 76 temp-dir "cannot use $dir on $head$( ((${#dir} + ${#count} <= 40)) || echo ': the path is too long')" 'choose another --temp-dir: node-local, writable, short' "$head"
   fi
   exec {events}<>"$job_dir/from-nodes" {silence}<>"$job_dir/silence" && pick_port
+  [[ $(df --output=fstype "$job_dir") != *$'\n'@(nfs*|lustre|gpfs|beegfs*|ceph|cifs|smb*|panfs|afs|wekafs|fuse*) ]] || say warning "$dir is on a network file system: choose a node-local --temp-dir"
   address=$head_ip:$port && [[ $head_ip != *:* ]] || address=[$head_ip]:$port # IPv6
   node_code=$(declare -p dir job_dir run head head_ip address ray_args ray_head_args ray_worker_args port ${port_first+port_first port_last} ${interface+interface} \
     ${object_store+object_store} ${unmanaged_gpus+unmanaged_gpus} ${head_enter+head_enter worker_enter} batch_pid && declare -f run_node end_processes route_source port_flags free_block)$'\nrun_node "$1"'
@@ -290,7 +289,9 @@ give_up() { # CODE OUTCOME CAUSE NODE: ends the job, with the likely remedy
   case "${why[$4]-} ${words[$4]-} $(cat "$job_dir/srun-${step_of[$4]}.err")" in
     *'ray: No such file'* | *'ray: '*'not found'* | *'"ray": '*'not found'*) hint="install Ray on $4, or load an environment that all nodes can see${image:+ (in the image: --container-setup)}" ;;
     *'No space left'*) hint="no space on $4: choose another --temp-dir" ;;
-    *[Vv]'ersion mismatch'*) hint='the nodes have different versions of Ray or Python' ;;
+    *AuthToken*"ray, version ${ray%% *} "*) hint="$4 has another token: RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or RAY_AUTH_MODE is set there" ;;
+    *[Vv]'ersion mismatch'* | *'ray, version '*) hint='the nodes have different versions of Ray or Python' ;;
+    *'during startup'*) hint="$4 was too slow for Ray: ask for more --cpus-per-task, or leave it out with --exclude" ;;
     *'onnection failure'* | *'imed out'*) hint="$4 cannot be reached: leave it out with --exclude, or choose --interface" ;;
   esac
   end "$1" "$2" "$3" "$hint" "$4"
@@ -301,8 +302,7 @@ node_lost() { # NODE: ends the job, unless it can go on without this one
       give_up 72 node-lost "$1 was lost while the command ran: ${why[$1]}" "$1" ;;
     bring-up/"$head")
       [[ ${words[$1]-} == *@('Failed to start GCS'|'already in use')* && $attempt -lt 9 ]] || give_up 70 head-failed "the head on $1 failed: ${why[$1]}" "$1"
-      say retry "port $port was taken meanwhile" && stop_cluster retry && start_cluster && return
-      ;;
+      say retry "port $port was taken meanwhile" && stop_cluster retry && start_cluster && return ;;
     *) ((count - ${#why[@]} >= enough)) || give_up 71 node-failed "$1 did not start: ${why[$1]}" "$1" ;;
   esac
   say lost node="$1" "${why[$1]}; going on without it"

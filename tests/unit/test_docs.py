@@ -24,7 +24,8 @@ PAGES = {
     for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"))
 }
 TEMPLATES = "\n".join(path.read_text() for path in sorted((ROOT / "templates").rglob("*")) if path.is_file())
-VERBS = ("submit", "render", "rehearse", "check", "doctor", "config")
+AFTERWARDS = ("list", "status", "watch", "logs", "cancel", "attach", "dashboard", "explain")
+VERBS = ("submit", "render", "rehearse", "check", "doctor", "config", *AFTERWARDS)
 
 
 def code_lines(page: str) -> Iterator[str]:
@@ -93,6 +94,8 @@ def test_every_command_line_works(launcher: Launcher, page: str, words: list[str
         words = ["render", *words[1:]]
     elif words[0] == "doctor":  # looks at the Slurm of this machine; a wrong flag is told before the help
         words = [*words, "--help"]
+    elif words[0] in AFTERWARDS:  # there is no run here
+        words = [words[0], "--help", *words[1:]]
     elif words[:2] == ["config", "show"] and len(words) == 2:  # says what a launch would still need
         words += ["--exp-name", "x", "--command", "true"]
     answer = launcher(*words)

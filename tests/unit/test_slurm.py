@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timezone
 
 import pytest
 
@@ -113,7 +113,8 @@ def test_the_users_cluster_is_kept_unless_the_script_names_one() -> None:
 
 def test_queries_are_not_bent_by_the_users_defaults() -> None:
     env = {"SACCT_FORMAT": "x", "SLURM_CLUSTERS": "west", "SLURM_CONF": "/c", "SLURM_TIME_FORMAT": "%s", "HOME": "/h"}
-    assert slurm.query_env(env) == {"SLURM_CONF": "/c", "HOME": "/h", "SLURM_TIME_FORMAT": "standard"}
+    ours = {"SLURM_TIME_FORMAT": "standard", "TZ": "UTC0", "SLURM_BITSTR_LEN": "0"}
+    assert slurm.query_env(env) == {"SLURM_CONF": "/c", "HOME": "/h"} | ours
 
 
 @pytest.mark.parametrize(
@@ -222,7 +223,7 @@ def test_sacct() -> None:
     ]
     assert (states[0].num_nodes, states[0].nodes, states[0].partition, states[0].user) == (2, "n[1-2]", "main", "alice")
     assert (states[0].name, states[0].script) == ("a", "sbatch -J 'a|b' /home/alice/a.sh")
-    assert states[0].submitted == datetime(2026, 11, 16, 11, 37, 33).astimezone()
+    assert states[0].submitted == datetime(2026, 11, 16, 11, 37, 33, tzinfo=timezone.utc)
     assert states[0].end is None
 
 
@@ -244,4 +245,19 @@ def test_squeue(status: str, code: int, signal: int) -> None:
 def test_scontrol_tells_whose_job_it_is() -> None:
     (state,) = slurm.parse_show_job(shown("12", "RUNNING"))
     assert (state.user, state.name, state.script, state.restarts) == ("alice", "a.sh", "/home/alice/a.sh 3", 0)
-    assert state.submitted == datetime(2026, 11, 16, 1, 50, 35).astimezone()
+    assert state.submitted == datetime(2026, 11, 16, 1, 50, 35, tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize(
+    ("text", "tasks"),
+    [
+        ("12", ["12"]),
+        ("12_3", ["12_3"]),
+        ("12_[4-6,9%2]", ["12_4", "12_5", "12_6", "12_9"]),
+        ("12_[0-8:4]", ["12_0", "12_4", "12_8"]),
+        ("12_[3,1]", ["12_1", "12_3"]),
+        ("12_[1,x]", ["12_1"]),
+    ],
+)
+def test_tasks_of_an_array(text: str, tasks: list[str]) -> None:
+    assert slurm.task_ids(text) == tasks

@@ -1,0 +1,70 @@
+"""`slurm-launch explain`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from slurm_launch import observe
+from slurm_launch.cli.output import markup, note, print_json, printable
+from slurm_launch.cli.run_argument import RunArgument, asking, found, of_argument
+from slurm_launch.errors import SlurmUnavailable
+from slurm_launch.explain import Explanation, explain_task
+from slurm_launch.observe import Task
+from slurm_launch.runs import Run
+
+MOST = 20  # tasks of an array that are shown
+
+app = typer.Typer(add_completion=False, rich_markup_mode=markup())
+
+
+@app.command(help="Tell why a run failed: the cause, the lines in which it stands, and what to do.")
+def explain(
+    run_argument: RunArgument = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+) -> int:
+    run = found(run_argument)
+    tasks = of_argument(_look(run), run_argument)
+    explained = [(task, explain_task(run, task)) for task in worth_telling(tasks)]
+    if as_json:
+        answers = [{"id": task.id, "state": task.state, "log": task.log, **asdict(why)} for task, why in explained]
+        print_json(name=run.name, tasks=answers)
+        return 0
+    for number, (task, why) in enumerate(explained):
+        if len(tasks) > 1:
+            print("\n" * bool(number) + f"task {task.id}")
+        show(why)
+        print(printable(f"the log: {task.log}", sys.stdout))
+    if len(tasks) > len(explained):
+        note(f"{len(tasks) - len(explained)} more tasks are not shown; name one, as {run.job_id}_3")
+    return 0
+
+
+def _look(run: Run) -> list[Task]:
+    """What is known of the run; without an answer of Slurm's the files must do."""
+    try:
+        tasks = observe.look(run, asking())
+    except SlurmUnavailable as error:
+        note(f"{error.message}; this is what the files tell")
+        return [Task(run.job_id or "", observe.UNKNOWN, "none", run.log)]
+    observe.remember(run, tasks)
+    return tasks
+
+
+def worth_telling(tasks: Sequence[Task]) -> list[Task]:
+    """Of an array the tasks that failed, or else the first ones."""
+    failed = [task for task in tasks if task.ended and task.state != "COMPLETED"]
+    return (failed or list(tasks))[:MOST]
+
+
+def show(why: Explanation) -> None:
+    """The sentence, the lines, the advice. A log may hold anything: nothing of it gets through to the terminal."""
+    lines = [why.sentence if why.sure else f"not sure: {why.sentence}"]
+    lines += ["evidence:", *(f"  {line}" for line in why.evidence)] if why.evidence else []
+    lines.append(f"what to do: {why.advice}")
+    for line in lines:
+        print(printable(line.replace("\n", " "), sys.stdout))

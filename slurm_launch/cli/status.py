@@ -1,0 +1,53 @@
+"""`slurm-launch status`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from datetime import datetime, timezone
+from typing import Annotated
+
+import typer
+
+from slurm_launch import observe, run_report
+from slurm_launch.cli.output import markup, print_json, printable
+from slurm_launch.cli.run_argument import RunArgument, asking, found, of_argument
+
+app = typer.Typer(add_completion=False, rich_markup_mode=markup())
+
+
+@app.command(help="Tell how a run is doing: queue, nodes, phase, times, outcome.")
+def status(
+    run_argument: RunArgument = None,
+    timings: Annotated[bool, typer.Option("--timings", help="Show how long each part took, as bars.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+) -> int:
+    run = found(run_argument)
+    tasks = observe.look(run, asking())
+    run = observe.remember(run, tasks)
+    tasks = of_argument(tasks, run_argument)
+    now = datetime.now(timezone.utc)
+    if as_json:
+        print_json(**run_report.as_json(run, tasks, now))
+        return 0
+    print(printable(f"{run.name}", sys.stdout))
+    for task in tasks:
+        rows = [("job", task.id or "none: sbatch was interrupted"), *run_report.status_rows(run, task, now)]
+        for label, text in rows:
+            print(f"  {label:<10} {printable(text, sys.stdout)}")
+        if timings:
+            for line in run_report.timing_rows(task, now, _width(), _block()):
+                print(f"  {line}")
+    return 0
+
+
+def _width() -> int:
+    return max(10, min(60, shutil.get_terminal_size().columns - 40))
+
+
+def _block() -> str:
+    try:
+        "█".encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return "#"
+    return "█"

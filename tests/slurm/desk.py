@@ -1,0 +1,84 @@
+"""A user at the login node of the test cluster, who launches runs and looks after them with the command line."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+import uuid
+from pathlib import Path
+
+from slurm_launch import runs
+from slurm_launch.runs import Run
+from tests.slurm.jobs import ROOT, VENV, standing_ray
+from tests.terminal import Terminal
+from tests.testbed import Cluster
+
+
+class Desk:
+    """In a directory and with an index of runs of its own."""
+
+    def __init__(self, cluster: Cluster, user: str = "alice") -> None:
+        self.cluster = cluster
+        self.user = user
+        self.home = f"/home/{user}/{uuid.uuid4().hex[:8]}"
+        cluster.run(["mkdir", self.home], user=user, check=True)
+        self.env = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", "XDG_STATE_HOME": f"{self.home}/state"}
+        self.python = str(VENV / "bin/python")
+
+    def argv(self, *words: str) -> list[str]:
+        return [self.python, "-m", "slurm_launch", *words]
+
+    def call(self, *words: str, stdin: str | None = None, timeout: float = 90) -> subprocess.CompletedProcess[str]:
+        """One call of slurm-launch."""
+        return self.cluster.run(
+            self.argv(*words), user=self.user, env=self.env, cwd=self.home, stdin=stdin, timeout=timeout
+        )
+
+    def terminal(self, *words: str) -> Terminal:
+        """The same, on a terminal: inside of the cluster, so that Ctrl-C does not hit the way into it."""
+        env = self.env | {"TERM": "xterm", "NO_COLOR": "1"}
+        argv = ["setsid", "--ctty", "--wait", *self.argv(*words)]
+        return Terminal(self.cluster._argv(argv, self.user, None, env, self.home))
+
+    def popen(self, *words: str) -> subprocess.Popen[str]:
+        return self.cluster.popen(self.argv(*words), user=self.user, env=self.env, cwd=self.home)
+
+    def launch(self, *flags: str, ray: bool = False) -> Run:
+        """Submit; without `ray` its Ray only stands there."""
+        bin_folder = f"export PATH={VENV}/bin:$PATH" if ray else standing_ray(self.cluster)
+        done = self.call("--exp-name", "test", "--cpus-per-task", "1", "--load-env", bin_folder, "--json", *flags)
+        assert done.returncode == 0, done.stderr
+        return runs.read(self.cluster.path(json.loads(done.stdout)["record"]))
+
+    def record(self, run: Run) -> Run:
+        return runs.read(self.cluster.path(run.record))
+
+    def log(self, run: Run, task: str = "") -> str:
+        path: Path = self.cluster.path(run.log.removesuffix(".log") + task + ".log")
+        return path.read_text() if path.exists() else ""
+
+    def wait_for(self, run: Run, text: str, task: str = "", seconds: float = 60) -> None:
+        """Until the log says so."""
+        deadline = time.monotonic() + seconds
+        while not re.search(text, log := self.log(run, task)):
+            assert time.monotonic() < deadline, f"{text!r} did not come:\n{log}"
+            time.sleep(0.1)
+
+    def up(self, run: Run, task: str = "") -> Run:
+        """Until the command runs, and has said so by `echo up`."""
+        self.wait_for(run, r"\nup\n", task)
+        return run
+
+    def states(self, run: Run) -> list[str]:
+        return sorted(job["JobState"] for job in self.cluster.jobs(str(run.job_id)))
+
+    def file(self, name: str, text: str) -> str:
+        """Write a file of the user's; returns its path."""
+        path = f"{self.home}/{name}"
+        self.cluster.run(["tee", path], user=self.user, stdin=text, check=True)
+        return path
+
+
+WAIT = "echo up; exec sleep 600"  # a command that waits to be ended

@@ -1,0 +1,392 @@
+"""Why a run failed: every rule against real logs (tests/unit/logs), the script's words, and odd files."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_launch import evidence, index, runs, slurm_words
+from slurm_launch.cli.explain import show, worth_telling
+from slurm_launch.explain import RULES, Explanation, Facts, explain
+from slurm_launch.observe import Task
+from slurm_launch.runs import Run
+from slurm_launch.slurm import JobState
+from tests.unit.conftest import Launcher
+
+ROOT = Path(__file__).parents[2]
+LOGS = ROOT / "tests/unit/logs"
+CASES = sorted(path.name for path in LOGS.iterdir() if path.is_dir())
+TEMPLATES = "\n".join(path.read_text() for path in sorted((ROOT / "templates").rglob("*")) if path.is_file())
+# Where nobody can be sure: the lines are shown, and it is said.
+UNSURE = {
+    "command-failed",
+    "command-killed",
+    "script-killed",
+    "temp-dir-on-network",
+    "unknown",
+    "worker-died",
+}
+
+
+def facts_of(case: str, **more: Any) -> Facts:
+    """The facts of a job whose files are in tests/unit/logs."""
+    said = json.loads((LOGS / case / "state.json").read_text())
+    code, signal = (int(number) for number in said["ExitCode"].split(":"))
+    reason = None if said["Reason"] == "None" else said["Reason"]
+    job = JobState("1", said["JobState"], code, signal, reason)
+    texts = evidence.gather(str(LOGS / case / "log"), str(LOGS / case / "ray"))
+    return Facts(job.state, job.reason, job.code, job.signal, **{**texts, **more})
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_real_log_is_explained(case: str) -> None:
+    facts = facts_of(case)
+    why = explain(facts)
+    assert why.cause == case.partition(".")[0], why
+    assert why.sure == (case not in UNSURE), why
+    assert bool(why.evidence) == bool(facts.log), why
+    for line in why.evidence:  # it stands where it is said to stand
+        where, number, text = line.split(":", 2)
+        path = LOGS / case / ("log" if where == "log" else f"ray/{where}")
+        there = re.sub(r"\x1b\[\d+m", "", path.read_text().split("\n")[int(number) - 1])
+        assert re.sub(r"^ \S+ said: ", "", text)[:60].strip() in there
+    assert not re.search(r"[{}]|None", why.sentence.replace("{'CPU': 1.0, 'GPU': 1.0}", "")), why.sentence
+    assert why.advice
+
+
+def test_every_rule_has_a_real_log() -> None:
+    assert [rule.cause for rule in RULES if rule.cause not in CASES] == []
+    assert len({rule.cause for rule in RULES}) == len(RULES)
+
+
+@pytest.mark.parametrize(
+    ("case", "sentence"),
+    [
+        ("python-error", "the command failed with KeyError: 'name' (/home/alice/proj/model.py:5 in build)"),
+        (
+            "python-error.task",
+            "the command failed with ZeroDivisionError: integer division or modulo by zero"
+            " (/home/alice/proj/task.py:6 in work)",
+        ),
+        (
+            "module-missing.task",
+            "the command needs a Python module that is not there: torch_not_here (/home/alice/proj/lazy.py:6 in work)",
+        ),
+        ("out-of-memory", "the job ran out of memory on n1, and Slurm killed it"),
+        ("no-space", "there is no space left on n2"),
+        (
+            "version-mismatch",
+            "the nodes have different versions of Ray or Python:"
+            " Ray 2.59.1 and Python 3.11.7 against 2.60.0 and 3.11.7",
+        ),
+        (
+            "version-mismatch.old-ray",
+            "the nodes have different versions of Ray or Python: n2 has Ray 2.40.0, the head 2.60.0",
+        ),
+        ("token-mismatch", "another token than the job's was used on n6"),
+        ("head-not-reached", "n2 cannot reach the head at 10.88.0.11:22772: Network is unreachable"),
+        ("never-enough", "the command waits for what no node has: {'CPU': 1.0, 'GPU': 1.0}"),
+        ("option-refused.ray", "an option is not known: --no-such-option"),
+        ("environment", "the environment could not be loaded: source setup.sh"),
+        ("start-timeout", "missing after 10 s: n4 (1 of 2 nodes joined)"),
+        ("temp-dir-on-network", "the temporary directory /mnt/net is on a network file system"),
+        ("command-not-found.second-life", "there is no program no-such-program"),
+        ("command-killed.crash", "the command crashed with SIGSEGV"),
+        ("cancelled", "the job was ended from outside (SIGTERM)"),
+        ("cancelled.while-waiting", "the job was cancelled"),
+        ("waiting", "it has not failed: it waits: it is held; `scontrol release` lets it go"),
+    ],
+)
+def test_the_sentence_names_what_is_wrong(case: str, sentence: str) -> None:
+    assert explain(facts_of(case)).sentence == sentence
+
+
+def test_the_advice_knows_what_was_asked_for() -> None:
+    assert "--mem (it was 4G)" in explain(facts_of("out-of-memory", spec={"mem": "4G"})).advice
+    assert explain(facts_of("time-limit", spec={"time": "1:00"})).advice == "ask for more with --time (it was 1:00)"
+
+
+# The script's words
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.words], ids=lambda rule: rule.cause)
+def test_a_rule_knows_the_scripts_words(rule: Any) -> None:
+    """They are what it looks for, or what it repeats: a change of the script must reach the table."""
+    for words in rule.words:
+        assert words in TEMPLATES
+
+
+def endings() -> list[tuple[str, str, str, str]]:
+    """Every `end` and `give_up` with a cause in the templates: code, outcome, cause, hint."""
+    text = r"""(?:"((?:[^"\\]|\\.)*)"|'([^']*)')"""
+    calls = re.findall(rf"\b(?:end|give_up) (7\d) ([a-z-]+) {text}(?:(?: \\\n)?\s+{text})?", TEMPLATES)
+    return [(code, outcome, one or two, three or four) for code, outcome, one, two, three, four in calls]
+
+
+def test_the_endings_are_found() -> None:
+    """Else the test below would pass with none."""
+    assert len(endings()) >= 15
+    assert {outcome for _, outcome, *_ in endings()} == set(re.findall(r"\b(?:end|give_up) 7\d ([a-z-]+)", TEMPLATES))
+
+
+@pytest.mark.parametrize("ending", endings(), ids=lambda ending: ending[1])
+def test_every_ending_of_the_script_is_explained(ending: tuple[str, str, str, str]) -> None:
+    """A failure that the script has found out itself needs no guess; and the node that it names is named."""
+    code, outcome, cause, hint = ending
+    cause, hint = (re.sub(r"\$\(\(.*|\$\{[^}]*\}|\$\w+|\$\(.*", "x", text).replace('"', "'") for text in (cause, hint))
+    end = f'end outcome={outcome} code={code} phase=bring-up node=n7 total=9s cause="{cause}" hint="{hint}"'
+    why = explain(Facts("FAILED", "NonZeroExitCode", int(code), log=f"[slurm-launch] 2026-11-16T02:52:23+0000 {end}\n"))
+    assert why.sure, why
+    assert why.cause not in ("command-failed", "unknown")
+    assert why.node == "n7"
+    assert any(end in line for line in why.evidence), why
+
+
+def test_slurms_words_are_those_of_status() -> None:
+    sentences = {rule.cause: rule.sentence for rule in RULES}
+    assert f"the job {slurm_words.how_it_ended('DEADLINE')}" == sentences["deadline"]
+    assert sentences["out-of-memory"].startswith(f"the job {slurm_words.how_it_ended('OUT_OF_MEMORY')}")
+    assert sentences["preempted"].startswith(f"the job {slurm_words.how_it_ended('PREEMPTED')}")
+    assert (slurm_words.why_it_waits("DependencyNeverSatisfied") or "").startswith(sentences["dependency"])
+
+
+@pytest.mark.parametrize(
+    ("state", "cause"),
+    [
+        ("OUT_OF_MEMORY", "out-of-memory"),
+        ("NODE_FAIL", "node-failure"),
+        ("BOOT_FAIL", "node-failure"),
+        ("TIMEOUT", "time-limit"),
+        ("PREEMPTED", "preempted"),
+        ("DEADLINE", "deadline"),
+        ("CANCELLED", "cancelled"),
+        ("UNKNOWN", "unknown"),
+        ("SOMETHING_NEW", "unknown"),
+    ],
+)
+def test_slurms_state_alone(state: str, cause: str) -> None:
+    """The log is gone, or has no last line."""
+    why = explain(Facts(state))
+    assert (why.cause, why.sure) == (cause, cause != "unknown")
+
+
+# False friends
+
+HEAD = "[slurm-launch] 2026-11-16T02:52:2{}+0000 {}\n"
+BEGIN = HEAD.format(1, "starting nodes=1 head=n1 address=10.0.0.1:1 auth=token job=1") + HEAD.format(2, "command x")
+END = HEAD.format(3, "end outcome=command-failed code=1 phase=command bring-up=1s command=1s total=2s")
+
+
+def failed(output: str, **more: Any) -> Explanation:
+    return explain(Facts("FAILED", "NonZeroExitCode", 1, log=BEGIN + output + END, **more))
+
+
+def test_what_was_caught_is_not_the_cause() -> None:
+    """Errors in the middle of the output that the command got over."""
+    caught = (
+        "torch.OutOfMemoryError: CUDA out of memory. Trying a smaller batch\n"
+        "warning: No space left on device, using another cache\n"
+        "(autoscaler +3s) Error: No available node types can fulfill resource request {'GPU': 1.0}.\n"
+    )
+    last = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\nKeyError: 1\n'
+    assert failed(caught + last).cause == "python-error"
+    assert failed(caught + "fine\n" * 50 + "exit\n").cause == "never-enough", "it may have waited to the end"
+
+
+def test_rays_advice_about_memory_is_not_taken_for_a_fact() -> None:
+    """`Some common causes include: (1) the process was killed by the OOM killer`."""
+    why = explain(facts_of("worker-died"))
+    assert "OOM killer" in facts_of("worker-died").log
+    assert (why.cause, why.sure) == ("worker-died", False)
+
+
+def test_a_kill_that_ray_got_over() -> None:
+    raylet = {"n1/logs/raylet.out": "[2026] (raylet) node_manager.cc:3199: Killing 1 worker(s), kill details: Memory"}
+    trace = 'Traceback (most recent call last):\n  File "a.py", line 3, in <module>\n'
+    assert failed(trace + "ValueError: 1\n", ray_logs=raylet).cause == "python-error"
+    died = failed(trace + "ray.exceptions.ActorDiedError: The actor died\n", ray_logs=raylet)
+    assert (died.cause, died.sure) == ("ray-out-of-memory", False)
+    step = "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been OOM Killed.\n"
+    assert failed(step).sure
+    other = failed(step + trace + "ValueError: 1\n")
+    assert (other.cause, other.sure) == ("out-of-memory", False), "both are shown"
+    assert any("ValueError" in line for line in other.evidence)
+
+
+def test_colours_and_prefixes_of_tasks() -> None:
+    trace = (
+        "\x1b[36m(work pid=1, ip=10.0.0.1)\x1b[0m Traceback (most recent call last):\n"
+        '\x1b[36m(work pid=1, ip=10.0.0.1)\x1b[0m   File "/home/a/t.py", line 6, in work\n'
+        "\x1b[36m(work pid=1, ip=10.0.0.1)\x1b[0m KeyError: 'x'\n"
+    )
+    why = failed(trace)
+    assert why.sentence == "the command failed with KeyError: 'x' (/home/a/t.py:6 in work)"
+    assert not any("\x1b" in line for line in why.evidence)
+
+
+def test_a_syntax_error_has_no_traceback() -> None:
+    why = failed('  File "/home/a/t.py", line 3\n    def :\n        ^\nSyntaxError: invalid syntax\n')
+    assert why.sentence == "the command failed with SyntaxError: invalid syntax (/home/a/t.py:3)"
+
+
+def test_an_exception_without_words_and_one_with_lines() -> None:
+    trace = 'Traceback (most recent call last):\n  File "/home/a/t.py", line 3, in f\n    x()\n'
+    assert failed(trace + "AssertionError\n").sentence == "the command failed with AssertionError (/home/a/t.py:3 in f)"
+    assert (
+        failed(trace + "my.Error: first\nsecond\n").sentence
+        == "the command failed with Error: first (/home/a/t.py:3 in f)"
+    )
+
+
+# Odd files
+
+
+def test_no_files_at_all() -> None:
+    assert evidence.gather("gone.log", "gone.ray") == {"log": "", "log_line": 1, "ray_logs": {}}
+
+
+def test_a_log_that_is_no_file() -> None:
+    os.mkfifo("pipe")
+    Path("folder").mkdir()
+    for path in ("pipe", "folder", "/dev/zero"):
+        assert evidence.gather(path, "x")["log"] == ""
+
+
+def test_a_huge_log_is_read_in_part() -> None:
+    with open("t.log", "wb") as file:
+        file.write(BEGIN.encode())
+        file.truncate(1 << 33)  # a hole of 8 GB
+        file.seek(0, os.SEEK_END)
+        file.write(b'\nTraceback (most recent call last):\n  File "t.py", line 1, in f\nKeyError: 1\n' + END.encode())
+    texts = evidence.gather("t.log", "x")
+    assert len(texts["log"]) < 2 * evidence.LOG_BYTES
+    why = explain(Facts("FAILED", code=1, **texts))
+    assert why.cause == "python-error"
+    assert why.evidence[-1].startswith("log: "), "nobody has counted the lines"
+
+
+def test_a_log_in_no_encoding() -> None:
+    Path("t.log").write_bytes(BEGIN.encode() + b"\xff\xfe gr\xfc\xdfe\r\n\x1b]0;title\x07\n" + END.encode())
+    why = explain(Facts("FAILED", code=1, **evidence.gather("t.log", "x")))
+    assert why.cause == "command-failed"
+
+
+def test_only_the_last_life_counts() -> None:
+    killed = HEAD.format(1, "starting nodes=1 head=n1") + "slurmstepd: error: Detected 1 oom-kill event(s)\n"
+    retried = HEAD.format(2, "starting a=1") + HEAD.format(3, "retry port 1") + HEAD.format(4, "starting a=2")
+    ended = HEAD.format(5, 'end outcome=no-address code=78 phase=address node=n1 total=0s cause="x" hint="y"')
+    third = "bash: line 3: setup.sh: No such file\n" + HEAD.format(
+        6, 'end outcome=environment-failed code=73 phase=environment total=0s cause="failed: a" hint="b"'
+    )
+    for lives, begin in ((killed, 0), (killed + retried, 2), (killed + retried + ended + third, 6)):
+        text, before = evidence.last_life(lives)
+        assert before == begin
+        assert lives.endswith(text)
+    Path("t.log").write_text(killed + retried + ended + third)
+    why = explain(Facts("FAILED", code=73, **evidence.gather("t.log", "x")))
+    assert why.cause == "environment"
+    assert why.evidence[0] == "log:7: bash: line 3: setup.sh: No such file"
+
+
+def test_links_out_of_rays_logs_are_not_followed() -> None:
+    Path("secret").mkdir()
+    Path("secret/raylet.err").write_text("secret")
+    Path("t.ray/n1/logs").mkdir(parents=True)
+    Path("t.ray/n1/logs/raylet.out").write_text("told")
+    Path("t.ray/n1/logs/raylet.err").symlink_to("../../../secret/raylet.err")
+    Path("t.ray/n2").symlink_to("../secret")
+    os.mkfifo("t.ray/n1/ray-start.log")
+    assert evidence.gather("x", "t.ray")["ray_logs"] == {"n1/logs/raylet.out": "told"}
+
+
+def test_thousands_of_files_and_long_ones() -> None:
+    for number in range(40):
+        folder = Path(f"t.ray/n{number}/logs")
+        folder.mkdir(parents=True)
+        for name in (*(f"worker-{i}.err" for i in range(30)), "raylet.out", "other.txt"):
+            (folder / name).write_text("x")
+        (folder.parent / "ray-start.log").write_text("x" * (evidence.RAY_LOG_BYTES * 2))
+    Path("t.log").write_text(HEAD.format(1, 'end outcome=node-lost code=72 phase=command node=n33 cause="x" hint="y"'))
+    read = evidence.gather("t.log", "t.ray")["ray_logs"]
+    assert len(read) == evidence.RAY_LOGS
+    assert next(iter(read)) == "n33/ray-start.log", "the node that failed comes first"
+    assert {name for name in read if name.endswith("ray-start.log")} == {f"n{i}/ray-start.log" for i in range(40)}
+    assert not any(name.endswith("other.txt") for name in read)
+    assert all(len(text) < evidence.RAY_LOG_BYTES + 99 for text in read.values())
+
+
+# The command line
+
+
+def test_it_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    show(Explanation("x", "it broke", ("log:3: a \x1b[31mred\x07 line", "n1/raylet.err:1: b"), "mend it"))
+    assert capsys.readouterr().out == (
+        "it broke\nevidence:\n  log:3: a \\x1b[31mred\\x07 line\n  n1/raylet.err:1: b\nwhat to do: mend it\n"
+    )
+    show(Explanation("x", "it may be so", (), "look", sure=False))
+    assert capsys.readouterr().out == "not sure: it may be so\nwhat to do: look\n"
+
+
+def test_of_an_array_the_failed_tasks_are_told() -> None:
+    tasks = [Task(f"1_{i}", "FAILED" if i % 2 else "COMPLETED", "squeue", "x") for i in range(6)]
+    assert [task.id for task in worth_telling(tasks)] == ["1_1", "1_3", "1_5"]
+    assert [task.id for task in worth_telling(tasks[::2])] == ["1_0", "1_2", "1_4"]
+
+
+@pytest.fixture
+def record() -> Run:
+    stem = str(Path.cwd() / "t_20260102-030405")
+    Path(f"{stem}.log").write_text((LOGS / "head-not-reached/log").read_text())
+    (Path(f"{stem}.ray") / "n2").mkdir(parents=True)
+    (Path(f"{stem}.ray") / "n2/ray-start.log").write_text((LOGS / "head-not-reached/ray/n2/ray-start.log").read_text())
+    run = Run(
+        name="t_20260102-030405",
+        exp_name="t",
+        spec={},
+        job_id="12",
+        cluster=None,
+        script=f"{stem}.sh",
+        log=f"{stem}.log",
+        record=f"{stem}.json",
+        run_dir=str(Path.cwd()),
+        submit_dir=str(Path.cwd()),
+        created="2026-01-02T03:04:05+00:00",
+        submitted="2026-01-02T03:04:05+00:00",
+        argv=[],
+        user="me",
+        host="login",
+        version="0.1.0",
+    )
+    runs.write(run)
+    index.add(run, os.environ)
+    return run
+
+
+def test_without_slurm_the_files_tell(launcher: Launcher, record: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    answer = launcher("explain", "12")
+    assert answer.code == 0
+    lines = answer.out.splitlines()
+    assert lines[0] == "n2 cannot reach the head at 10.88.0.11:22772: Network is unreachable"
+    assert lines[1:3] == [
+        "evidence:",
+        "  n2/ray-start.log:1: n2 never reached 10.88.0.11:22772: Network is unreachable",
+    ]
+    assert lines[-2].startswith("what to do: choose with --interface")
+    assert lines[-1] == f"the log: {record.log}"
+    assert "note: " in answer.err
+
+
+def test_json(launcher: Launcher, record: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    answer = json.loads(launcher("explain", "--json").out)
+    assert (answer["schema"], answer["name"]) == (1, record.name)
+    (task,) = answer["tasks"]
+    assert (task["id"], task["cause"], task["sure"], task["node"]) == ("12", "head-not-reached", True, "n2")
+    assert task["evidence"]
+    assert task["advice"]

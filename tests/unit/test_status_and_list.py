@@ -1,0 +1,249 @@
+"""`status` and `list`, with scripted answers of squeue and sacct on the PATH."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_launch import index, run_report, runs
+from slurm_launch.observe import TIMES, Task
+from slurm_launch.runs import Run
+from tests.unit.conftest import Launcher
+
+NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=timezone.utc)
+PHASES = """\
+[slurm-launch] {0}:01+0000 starting nodes=2 head=n1 address=10.0.0.1:2400 auth=token job=12 dir=/tmp/r12-ab
+[slurm-launch] {0}:05+0000 joined node=n1 nodes=1/2
+[slurm-launch] {0}:09+0000 joined node=n2 nodes=2/2
+[slurm-launch] {0}:09+0000 ready nodes=2/2 ray=2.60.0 client=ray://10.0.0.1:2401 dashboard=http://127.0.0.1:2402
+[slurm-launch] {0}:09+0000 command python train.py
+"""
+END = """\
+[slurm-launch] {0}:39+0000 stopping
+[slurm-launch] {0}:40+0000 end outcome=node-lost code=72 phase=command node=n2 cause="n2 was lost" hint="look at n2"
+"""
+
+
+@pytest.fixture(autouse=True)
+def slurm_is_in_greenwich(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Slurm's times are local ones."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.fixture
+def launched(tmp_path: Path) -> Callable[..., Run]:
+    """Make the record of a launch."""
+
+    def make(
+        name: str = "t", job_id: str | None = "12", created: str = "2020-03-04T09:00:00+00:00", **more: Any
+    ) -> Run:
+        stem = f"{tmp_path}/work/{name}_{created[:10].replace('-', '')}-{created[11:19].replace(':', '')}"
+        run = Run(
+            name=os.path.basename(stem),
+            exp_name=name,
+            spec={},
+            job_id=job_id,
+            cluster=None,
+            script=f"{stem}.sh",
+            log=f"{stem}.log",
+            record=f"{stem}.json",
+            run_dir=f"{tmp_path}/work",
+            submit_dir=f"{tmp_path}/work",
+            created=created,
+            submitted=created if job_id else None,
+            argv=[],
+            user="me",
+            host="login",
+            version="0.1.0",
+            **more,
+        )
+        runs.write(run)
+        index.add(run, os.environ)
+        return run
+
+    return make
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Put a squeue and a sacct on the PATH that answer as told; returns the file of their calls."""
+
+    def make(squeue: str = "", sacct: str = "", code: int = 0, stderr: str = "") -> Path:
+        programs, calls = tmp_path / "bin", tmp_path / "calls"
+        programs.mkdir(exist_ok=True)
+        for name, answer in (("squeue", squeue), ("sacct", sacct), ("scontrol", "")):
+            (tmp_path / f"{name}.txt").write_text(answer)
+            text = f"#!/bin/sh\necho {name} >>{calls}\necho '{stderr}' >&2\ncat {tmp_path}/{name}.txt\nexit {code}\n"
+            (programs / name).write_text(text)
+            (programs / name).chmod(0o755)
+        monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+        calls.write_text("")
+        return calls
+
+    return make
+
+
+def queued(run: Run, state: str, code: str = "0:0", reason: str = "None", task: str = "", end: str = "N/A") -> str:
+    times = f"2020-03-04T09:00:00|2020-03-04T09:00:00|{end}"
+    return f"{run.job_id}{task}|{state}|{code}|{reason}|0|2|n[1-2]|main|me|{times}|{run.script}|{run.exp_name}|\n"
+
+
+def accounted(run: Run, state: str, code: str = "0:0") -> str:
+    times = "2020-03-04T09:00:00|2020-03-04T09:00:00|2020-03-04T09:01:00"
+    return f"{run.job_id}|{state}|{code}|2|n[1-2]|main|me|{times}|{run.exp_name}|sbatch --parsable {run.script}\n"
+
+
+def test_a_run_that_waits(launcher: Launcher, launched: Any, slurm: Any) -> None:
+    slurm(queued(launched(), "PENDING", reason="Resources"))
+    answer = launcher("status")
+    assert answer.code == 0
+    assert "PENDING: it is the next one, and waits for nodes to become free (Resources)" in answer.out
+    assert "  start      2020-03-04 09:00:00" in answer.out
+
+
+def test_a_run_that_runs(launcher: Launcher, launched: Any, slurm: Any) -> None:
+    run = launched()
+    slurm(queued(run, "RUNNING"))
+    Path(run.log).write_text(PHASES.format("2020-03-04T09:00") + "hello\n")
+    told = json.loads(launcher("status", "12", "--json").out)
+    assert (told["address"], told["client_address"]) == ("10.0.0.1:2400", "ray://10.0.0.1:2401")
+    assert (told["dashboard_url"], told["phase"], told["joined"]) == ("http://127.0.0.1:2402", "command", ["n1", "n2"])
+    assert told["times"]["head_ready"] == "2020-03-04T09:00:05+00:00"
+    assert "runs: the command is at work" in launcher("status", "t").out
+
+
+def test_a_run_that_failed_is_remembered_when_slurm_has_forgotten_it(
+    launcher: Launcher, launched: Any, slurm: Any
+) -> None:
+    run = launched()
+    Path(run.log).write_text((PHASES + END).format("2020-03-04T09:00"))
+    slurm(queued(run, "FAILED", code="72:0", end="2020-03-04T09:00:40"))
+    first = launcher("status", run.script, "--timings")
+    assert "FAILED: failed with exit code 72: n2 was lost" in first.out
+    assert "  hint       look at n2" in first.out
+    assert "  exit code  72 (the script's own)" in first.out
+    assert "command            ████" in first.out
+    times = runs.read(run.record).tasks["12"]["times"]
+    assert list(times) == list(TIMES)
+    Path(run.log).unlink()
+    slurm("", code=1, stderr="Unable to contact slurm controller")
+    second = launcher("status")
+    assert (second.code, "FAILED: failed with exit code 72 (Slurm has forgotten it" in second.out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("stderr", "expected"), [("slurm_load_jobs error: Invalid job id specified", "UNKNOWN: has left the queue")]
+)
+def test_without_a_trace_nothing_is_claimed(
+    launcher: Launcher, launched: Any, slurm: Any, stderr: str, expected: str
+) -> None:
+    launched()
+    slurm("", code=1, stderr=stderr)
+    assert expected in launcher("status").out
+
+
+def test_slurm_does_not_answer(launcher: Launcher, launched: Any, slurm: Any) -> None:
+    launched()
+    slurm("", code=1, stderr="slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
+    answer = launcher("status")
+    assert answer.code == 4
+    assert "Unable to contact slurm controller" in answer.err
+    listed = launcher("list")
+    assert (listed.code, "UNKNOWN" in listed.out) == (4, True), "what is known is told all the same"
+
+
+def test_list(launcher: Launcher, launched: Any, slurm: Any) -> None:
+    good, bad = launched("good", "1", "2020-03-04T09:00:00+00:00"), launched("bad", "2", "2020-03-04T10:00:00+00:00")
+    array = launched("many", "3", "2020-03-04T11:00:00+00:00")
+    calls = slurm(
+        queued(bad, "FAILED", "3:0", end="2020-03-04T09:00:30")
+        + queued(array, "RUNNING", task="_1")
+        + queued(array, "PENDING", task="_[2-5,8%2]"),
+        accounted(good, "COMPLETED"),
+    )
+    rows = [line.split()[:3] for line in launcher("list").out.splitlines()]
+    assert rows == [
+        ["RUN", "JOB", "STATE"],
+        ["many_20200304-110000", "3", "5"],
+        ["bad_20200304-100000", "2", "FAILED"],
+        ["good_20200304-090000", "1", "COMPLETED"],
+    ]
+    assert calls.read_text().split() == ["squeue", "sacct"]
+    told = json.loads(launcher("list", "--json", "--state", "failed,active").out)["runs"]
+    assert [(one["exp_name"], one["state"]) for one in told] == [("many", "5 PENDING, 1 RUNNING"), ("bad", "FAILED")]
+    assert len(launcher("list", "--exp", "good").out.splitlines()) == 2
+    assert len(launcher("list", "-n", "1").out.splitlines()) == 2
+    assert "no runs like that" in launcher("list", "--since", "1s").err
+
+
+def test_a_thousand_runs_are_two_questions(launcher: Launcher, launched: Any, slurm: Any) -> None:
+    for number in range(1000):
+        launched(f"e{number}", str(number + 1), f"2020-03-04T{number // 60:02}:{number % 60:02}:00+00:00")
+    calls = slurm()
+    answer = launcher("list")
+    assert (answer.code, len(answer.out.splitlines())) == (0, 1001)
+    assert calls.read_text().split() == ["squeue", "sacct"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("list", "--state", "ill"), "no state is called 'ill'"),
+        (("list", "--since", "soon"), "no time can be read from 'soon'"),
+        (("status", "nothing"), "no run is called 'nothing'"),
+        (("status", "./x.json"), "cannot read the record"),
+        (("status", "12_9"), "there is no task 12_9"),
+    ],
+)
+def test_bad_input(launcher: Launcher, launched: Any, slurm: Any, argv: tuple[str, ...], message: str) -> None:
+    slurm(queued(launched(), "RUNNING", task="_1"))
+    answer = launcher(*argv)
+    assert (answer.code, message in answer.err) == (2, True), answer.err
+    assert "Traceback" not in answer.err
+
+
+def test_nothing_yet(launcher: Launcher) -> None:
+    assert launcher("status").code == 2
+    assert "no runs: launch one" in launcher("list").err
+
+
+def test_a_damaged_record_does_not_hide_the_others(launcher: Launcher, launched: Any, slurm: Any) -> None:
+    slurm(queued(launched("good", "1"), "RUNNING"))
+    broken = launched("broken", "2")
+    Path(broken.record).write_text('{"schema": 1, "name"')
+    answer = launcher("list")
+    assert "good_20200304-090000" in answer.out
+    assert "1 record cannot be read" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (59, "59 s"),
+        (200, "3 min 20 s"),
+        (7500, "2 h 5 min"),
+        (3600, "1 h"),
+        (90061, "1 d 1 h"),
+        (-5, "0 s"),
+    ],
+)
+def test_durations(seconds: int, text: str) -> None:
+    assert run_report.duration(seconds) == text
+
+
+def test_bars_of_a_run_that_is_not_over() -> None:
+    times = {"submitted": NOW - timedelta(seconds=40), "started": NOW - timedelta(seconds=20)}
+    rows = run_report.timing_rows(Task("1", "RUNNING", "squeue", "x.log", times=times), NOW, width=4, block="#")
+    assert rows == ["in the queue       ####  20 s", "environment, head  ####  20 s so far"]
