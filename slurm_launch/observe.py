@@ -256,7 +256,7 @@ def remember(run: Run, tasks: Sequence[Task]) -> Run:
     known = [task for task in tasks if task.state != UNKNOWN and task.source != "record"]
     again = {one for task in known for one in slurm.task_ids(task.id)}  # among them what has been requeued
     data = {task_id: old for task_id, old in run.tasks.items() if not again.intersection(slurm.task_ids(task_id))}
-    data |= {task.id: _memory(task) for task in known if task.ended}
+    data |= {task.id: memory(task) for task in known if task.ended}
     if data == run.tasks:
         return run
     run = replace(run, tasks=data)
@@ -265,7 +265,8 @@ def remember(run: Run, tasks: Sequence[Task]) -> Run:
     return run
 
 
-def _memory(task: Task) -> dict[str, Any]:
+def memory(task: Task) -> dict[str, Any]:
+    """What a record remembers of a task."""
     keys = ("state", "reason", "code", "signal", "nodes", "num_nodes", "partition", "restarts")
     times = {name: time.isoformat(timespec="seconds") for name, time in task.times.items()}
     return {key: getattr(task, key) for key in keys} | {"times": times}
