@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
-from slurm_launch import joblog, observe, process
+from slurm_launch import joblog, observe, process, runs
 from slurm_launch.errors import LaunchError, NoCommandCode, SlurmUnavailable
 from slurm_launch.launch import TIMEOUT, Tell, warn
 from slurm_launch.observe import UNKNOWN, Asking, Task
@@ -86,11 +87,19 @@ class Follower:
     def ask(self) -> Answer:
         """One look; a Slurm that does not answer is an answer too. Raises NotFound where there is no Slurm."""
         try:
-            return observe.look(self.run, self.asking, logs=False)
+            return observe.look(self._known(), self.asking, logs=False)
         except process.NotFound:
             raise
         except SlurmUnavailable as error:
             return error
+
+    def _known(self) -> Run:
+        """The run, with those of its tasks that have ended: Slurm is not asked for them again and again."""
+        ended = {task.id: observe.memory(task) for task in self.tasks.values() if task.ended}
+        cancelled = self.run.cancelled
+        with suppress(LaunchError):
+            cancelled = runs.read(self.run.record).cancelled  # perhaps a moment ago
+        return replace(self.run, tasks={**self.run.tasks, **ended}, cancelled=cancelled)
 
     def take(self, answer: Answer) -> None:
         if isinstance(answer, SlurmUnavailable):

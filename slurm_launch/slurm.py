@@ -390,7 +390,7 @@ def parse_squeue(stdout: str) -> list[JobState]:
 
 
 @dataclass(frozen=True)
-class Place:
+class QueuePlace:
     """Where a job stands among those that wait."""
 
     place: int  # 1 is the next one
@@ -402,7 +402,7 @@ class Place:
 _NOT_YET = re.compile(r"JobHeld.*|Dependency.*|BeginTime|.*held.*", re.IGNORECASE)
 
 
-def parse_place(stdout: str, job_id: str) -> Place | None:
+def parse_place(stdout: str, job_id: str) -> QueuePlace | None:
     """The place of a job in the answer to `squeue_waiting_argv`; None when it has none."""
     waiting = []
     for line in stdout.splitlines():
@@ -412,7 +412,7 @@ def parse_place(stdout: str, job_id: str) -> Place | None:
     waiting.sort()  # of the same priority, the older one comes first
     for place, (_, _, job, user) in enumerate(waiting, 1):
         if job == job_id:
-            return Place(place, len(waiting), any(other != user for *_, other in waiting))
+            return QueuePlace(place, len(waiting), any(other != user for *_, other in waiting))
     return None
 
 
@@ -450,7 +450,7 @@ def parse_sacct(stdout: str) -> list[JobState]:
 def parse_time(text: str) -> datetime | None:
     """A time of Slurm's, which `query_env` makes UTC; None for `Unknown`, `None` and `N/A`."""
     try:
-        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
+        return datetime.fromisoformat(text).replace(tzinfo=timezone.utc) if len(text) == 19 else None
     except ValueError:
         return None
 

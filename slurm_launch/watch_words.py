@@ -6,27 +6,29 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from slurm_launch.observe import UNKNOWN, Task
-from slurm_launch.slurm import Place
+from slurm_launch.run_report import clock, duration, tasks_in
+from slurm_launch.slurm import QueuePlace
 from slurm_launch.slurm_words import how_it_ended
 
 
-def waits(task: Task, place: Place | None, now: datetime) -> list[str]:
+def waits(task: Task, place: QueuePlace | None, now: datetime) -> list[str]:
     """Of a job that waits: the reason, its place, when it is expected to start, and how long it has waited."""
-    said = [task.in_words + (f", after {_times(task.restarts)}" if task.restarts else "")]
+    said = [task.in_words + again(task)]
     if place is not None and (words := place_in_words(place, task.partition)):
         said.append(words)
     if task.expected is not None and task.expected > now:
         said.append(
-            f"expected to start at {clock(task.expected, now)}, in {spoken((task.expected - now).total_seconds())}"
+            f"expected to start at {clock(task.expected, now)}, in {duration((task.expected - now).total_seconds())}"
         )
     return said
 
 
-def _times(restarts: int) -> str:
-    return "a requeue" if restarts == 1 else f"{restarts} requeues"
+def again(task: Task) -> str:
+    """`, after 2 requeues` where it is so."""
+    return f", after {task.restarts} requeue{'s' * (task.restarts > 1)}" if task.restarts else ""
 
 
-def place_in_words(place: Place, partition: str | None) -> str | None:
+def place_in_words(place: QueuePlace, partition: str | None) -> str | None:
     """`3rd of 12 waiting in partition debug`; where Slurm hides other people's jobs, only what is sure."""
     if place.others:
         return f"{ordinal(place.place)} of {place.of} waiting in partition {partition}"
@@ -36,22 +38,6 @@ def place_in_words(place: Place, partition: str | None) -> str | None:
 def ordinal(number: int) -> str:
     last = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{last}"
-
-
-def clock(time: datetime, now: datetime) -> str:
-    """14:05, with the date on another day."""
-    local, today = time.astimezone(), now.astimezone()
-    return f"{local:%H:%M}" if local.date() == today.date() else f"{local:%Y-%m-%d %H:%M}"
-
-
-def spoken(seconds: float) -> str:
-    """3 s, 2 min 5 s, 1 h 2 min, 3 d 4 h."""
-    whole = max(0, round(seconds))
-    for size, name, smaller, name_of_smaller in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
-        if whole >= size:
-            rest = whole % size // smaller
-            return f"{whole // size} {name}" + (f" {rest} {name_of_smaller}" if rest else "")
-    return f"{whole} s"
 
 
 def timings(task: Task) -> str:
@@ -67,7 +53,7 @@ def timings(task: Task) -> str:
         if begin in task.times and end in task.times:
             seconds = (task.times[end] - task.times[begin]).total_seconds()
             if seconds >= 0:  # two machines' clocks
-                said.append(f"{name} {spoken(seconds)}")
+                said.append(f"{name} {duration(seconds)}")
     return ", ".join(said)
 
 
@@ -86,7 +72,7 @@ def counted(tasks: Iterable[Task]) -> str:
     """`3 run, 2 wait, 5 have ended (1 not well)`."""
     run = wait = ended = bad = 0
     for task in tasks:
-        number = size_of(task.id)
+        number = tasks_in(task)
         run += number * task.running
         wait += number * task.waiting
         ended += number * (task.ended or task.state == UNKNOWN)
@@ -94,19 +80,3 @@ def counted(tasks: Iterable[Task]) -> str:
     said = [f"{run} run" if run else "", f"{wait} wait" if wait else ""]
     said.append(f"{ended} ended" + (f" ({bad} not well)" if bad else "") if ended else "")
     return ", ".join(text for text in said if text)
-
-
-def size_of(task_id: str) -> int:
-    """How many tasks an id stands for: 12_[1,4-9:2%3] for four."""
-    _, bracket, inside = task_id.partition("[")
-    if not bracket:
-        return 1
-    number = 0
-    for part in inside.rstrip("]").partition("%")[0].split(","):
-        span, _, step = part.partition(":")
-        first, _, last = span.partition("-")
-        if first.isdigit() and (last or first).isdigit() and (step or "1").isdigit():
-            number += len(range(int(first), int(last or first) + 1, int(step or 1)))
-        else:
-            number += 1  # squeue cuts off long lists
-    return number

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -17,7 +16,7 @@ from slurm_launch.joblog import MARK, Life, Lives
 from slurm_launch.logfile import LogFile
 from slurm_launch.observe import UNKNOWN, Asking, Task
 from slurm_launch.runs import Run
-from slurm_launch.slurm import Place
+from slurm_launch.slurm import QueuePlace
 
 READ = 0.25  # seconds between two looks at the logs
 NEAR_END = 1 << 16  # bytes before the end at which the reading of a long log begins
@@ -113,7 +112,7 @@ class Sight:
     run: Run
     tasks: list[Task] = field(default_factory=list)  # with what their logs tell
     feeds: dict[str, Feed] = field(default_factory=dict)
-    place: Place | None = None  # in the queue
+    place: QueuePlace | None = None  # in the queue
     problem: str | None = None  # why Slurm does not answer
 
     @property
@@ -198,14 +197,14 @@ class Watch:
         self.task = task
         only = None if task is None else (lambda task_id: task_id == task or holds(task_id, task))
         self.follower = Follower(run, asking, view.note, only)
-        self.pace = Pace(clock(), dear=bool(run.spec.get("array")))
+        self.pace = Pace(clock(), dear=observe.array_of(run) is not None)
         self._ask_in, self._asking = ask, asking
         self._asked: Pending | None = None
         self._questions = 0
         self._turn = 0
         self._over_at: float | None = None
         self._lives_then: dict[str, int] = {}
-        if not run.spec.get("array"):  # it can be read before Slurm has told anything
+        if observe.array_of(run) is None:  # it can be read before Slurm has told anything
             self._feed(run.job_id or "", run.log)
 
     def to_its_end(self) -> list[Task]:
@@ -332,10 +331,10 @@ def _states(tasks: Iterable[Task]) -> dict[str, tuple[str, int]]:
 
 @dataclass(frozen=True)
 class _Placed:
-    place: Place | None
+    place: QueuePlace | None
 
 
-def find_place(task: Task, run: Run, ask: Asking) -> Place | None:
+def find_place(task: Task, run: Run, ask: Asking) -> QueuePlace | None:
     """Where a job stands in the queue; None where that is not to be known."""
     if task.partition is None:
         return None
@@ -347,16 +346,6 @@ def find_place(task: Task, run: Run, ask: Asking) -> Place | None:
 
 
 def holds(group: str, task_id: str) -> bool:
-    """Whether a task is among those that wait together: 12_[1,4-9:2%3] holds 12_6."""
-    job, _, number = task_id.partition("_")
-    found = re.fullmatch(rf"{job}_\[([^]]*)\]", group)
-    if found is None or not number.isdigit():
-        return False
-    for part in found[1].partition("%")[0].split(","):
-        span = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part)
-        if span is None:
-            return True  # squeue cuts off long lists
-        first, last, step = int(span[1]), int(span[2] or span[1]), int(span[3] or 1)
-        if int(number) in range(first, last + 1, step):
-            return True
-    return False
+    """Whether a task is among those that wait together: 12_[1,4-9:2%3] holds 12_6. squeue cuts off long lists."""
+    together = group.startswith(f"{task_id.partition('_')[0]}_[")
+    return together and (task_id in slurm.task_ids(group) or "..." in group)

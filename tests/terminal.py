@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import re
 import select
+import struct
 import subprocess
+import termios
 import time
 from collections.abc import Mapping, Sequence
 
@@ -16,9 +19,17 @@ class Terminal:
 
     `setsid --ctty --wait` as its first words makes the terminal the controlling one, so that Ctrl-C is a signal."""
 
-    def __init__(self, argv: Sequence[str], env: Mapping[str, str] | None = None, cwd: str | None = None) -> None:
+    def __init__(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        rows: int = 24,
+        columns: int = 80,
+    ) -> None:
         self.screen = ""
         self._fd, other = pty.openpty()
+        self.resize(rows, columns)
         self.process = subprocess.Popen(
             list(argv),
             stdin=other,
@@ -36,6 +47,9 @@ class Terminal:
         self.process.kill()
         self.process.wait()
         os.close(self._fd)
+
+    def resize(self, rows: int, columns: int) -> None:
+        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def type(self, text: str) -> None:
         os.write(self._fd, text.encode())

@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,6 +18,7 @@ from slurm_launch.errors import LaunchError, SlurmUnavailable, UsageError, Wrong
 from slurm_launch.logfile import LogFile, last_lines
 from slurm_launch.observe import Task
 from slurm_launch.runs import Run
+from slurm_launch.slurm import array_numbers
 from slurm_launch.watching import Feed, Sight, Watch
 
 RAY_LINES = 20  # of each of Ray's files, unless --tail says otherwise
@@ -82,14 +82,12 @@ def _task(run: Run, argument: str | None) -> tuple[str, str]:
     named = inside.task_of(run, argument)
     if named is not None:
         return named, observe.log_of(run, named)
-    array = run.spec.get("array")
-    if not array:
+    array = observe.array_of(run)
+    if array is None:
         return job, run.log
-    stem = re.escape(Path(run.log).name.removesuffix(".log"))
-    numbers: list[str] = [str(array)] if str(array).isdigit() else []
-    with suppress(OSError):
-        matches = (re.fullmatch(rf"{stem}_(\d+)\.log", name) for name in os.listdir(run.run_dir))
-        numbers = numbers or sorted((match[1] for match in matches if match), key=int)
+    numbers = array_numbers(array)
+    if len(numbers) > 1:
+        numbers = [number for number in numbers if os.path.exists(observe.log_of(run, f"{job}_{number}"))]
     if len(numbers) == 1:
         return f"{job}_{numbers[0]}", observe.log_of(run, f"{job}_{numbers[0]}")
     shown = ", ".join(f"{job}_{number}" for number in numbers[:20]) + (" ..." if len(numbers) > 20 else "")

@@ -12,6 +12,7 @@ from slurm_launch import watch_words as words
 from slurm_launch.cli.output import printable
 from slurm_launch.cli.terminal_text import Tail
 from slurm_launch.observe import Task
+from slurm_launch.run_report import duration
 from slurm_launch.watching import Feed, Sight
 
 if TYPE_CHECKING:
@@ -57,7 +58,10 @@ class Plain:
                 news = task.in_words + str(sight.place)  # the expected start changes all the time
                 said = "; ".join(words.waits(task, sight.place, self.now()))
             elif task.running and task.nodes:
-                news, said = f"runs {task.restarts}", f"runs on {task.nodes}"  # it gives back one node after the other
+                news, said = (
+                    f"runs {task.restarts}",
+                    f"runs on {task.nodes}{words.again(task)}",
+                )  # it gives back one node after the other
             else:
                 continue
             if self._said.get(task.id) != news:
@@ -201,13 +205,13 @@ def _about(task: Task, sight: Sight, width: int, at: datetime, bar: tuple[str, s
     if task.waiting:
         said = [(text, "cyan" if number == 0 else "") for number, text in enumerate(words.waits(task, sight.place, at))]
         since = task.times.get("submitted")
-        return said + ([(f"waiting for {words.spoken((at - since).total_seconds())}", "")] if since else [])
+        return said + ([(f"waiting for {duration((at - since).total_seconds())}", "")] if since else [])
     if not task.running:
         return [(words.outcome(task), "bold"), (words.timings(task), "")]
     nodes = f" on {task.nodes}" if task.nodes else ""
     since = task.times.get("command-start" if task.phase == "command" else "started")
-    lasts = f", for {words.spoken((at - since).total_seconds())}" if since else ""
-    said = [(f"{task.in_words}{lasts}{nodes}", "cyan")]
+    lasts = f", for {duration((at - since).total_seconds())}" if since else ""
+    said = [(f"{task.in_words}{lasts}{nodes}{words.again(task)}", "cyan")]
     life = task.life
     if life is not None and task.phase == "bring-up" and life.count:
         said.append((_progress(len(life.joined), life.count, width, bar), "green"))

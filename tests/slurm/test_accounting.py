@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.slurm.conftest import SUITE, binds, need_cluster
-from tests.slurm.jobs import ROOT, VENV, run
+from tests.slurm.jobs import ROOT, VENV, run, standing_ray
 from tests.testbed import Cluster
 
 pytestmark = [
@@ -55,3 +55,24 @@ def test_an_account_that_does_not_exist_is_refused_in_sbatchs_own_words(accounte
     assert refused.returncode == 3, refused.stderr
     assert "Invalid account or account/partition combination specified" in refused.stderr
     assert "--account" in refused.stderr
+
+
+def test_watch_of_a_job_that_slurmctld_has_forgotten(accounted: Cluster) -> None:
+    """Its state comes from sacct, its output and its timings from the log; `logs -f` ends too."""
+    env = {"PYTHONPATH": str(ROOT)}
+    ours = [str(VENV / "bin/python"), "-m", "slurm_launch"]
+    flags = ["--exp-name", "w", "-c", "1", "--load-env", standing_ray(accounted), "--command", "echo out; exit 6"]
+    job = accounted.run([*ours, *flags, "--parsable"], env=env, check=True).stdout.strip()
+    sacct(accounted, job)
+    for _ in range(600):
+        if "Invalid job id" in accounted.run(["scontrol", "show", "job", job]).stderr:
+            break
+        time.sleep(0.1)
+    else:
+        raise AssertionError("slurmctld does not forget the job")
+    done = accounted.run([*ours, "watch", job], env=env)
+    assert done.returncode == 6, done.stderr
+    assert "\nout\n" in done.stdout
+    assert f"[watch] job {job} has ended: its command failed with exit code 6 (waited" in done.stdout
+    logs = accounted.run([*ours, "logs", job, "-f", "--command-only"], env=env)
+    assert (logs.returncode, logs.stdout) == (0, "out\n")

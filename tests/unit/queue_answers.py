@@ -15,13 +15,14 @@ def queued(
     code: str = "0:0",
     reason: str = "None",
     *,
-    nodes: str = "",
+    nodes: str | None = None,
     restarts: int = 0,
     start: str = "N/A",
     end: str = "N/A",
     partition: str = "main",
 ) -> str:
     """The line of one job, or of one task of an array."""
+    nodes = ("" if state == "PENDING" else "n[1-3]") if nodes is None else nodes
     submitted = "2026-11-16T09:05:08"
     fields = [job, state, code, reason, str(restarts), "3", nodes, partition, "alice", submitted, start, end]
     return "|".join([*fields, "(null)", "t", ""]) + "\n"

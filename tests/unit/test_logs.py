@@ -109,6 +109,11 @@ def test_only_the_commands_output(launcher: Launcher, log: Path) -> None:
     assert launcher("logs", "12", "--command-only", "--tail", "2").out == "two [x\nunfinished\n"
 
 
+def test_the_last_lines_of_the_commands_output(launcher: Launcher, log: Path) -> None:
+    ended(log, "one\ntwo\nthree\n")
+    assert launcher("logs", "12", "--command-only", "--tail", "2").out == "two\nthree\n"
+
+
 @pytest.mark.parametrize("size", [1, 2, 7, 30])
 def test_only_the_commands_output_in_pieces(capsys: pytest.CaptureFixture[str], size: int) -> None:
     data = (START + "50%\r100%\nx[y\n" + END.format(outcome="ok", code=0) + "late").encode()
@@ -143,10 +148,10 @@ def test_a_log_that_is_gone(launcher: Launcher, log: Path, slurm: Slurm, queue: 
 
 
 def test_an_array_needs_a_task(launcher: Launcher, slurm: Slurm) -> None:
-    log = made(spec={"array": "0-9"})
+    log = made(spec={"array": "0-19"})
     answer = launcher("logs", "12")
     assert answer.code == 2
-    assert "none has a log yet; its tasks are 12_N, with N of 0-9" in answer.err
+    assert "none has a log yet; its tasks are 12_N, with N of 0-19" in answer.err
     first, second = (log.with_name(f"{NAME}_{task}.log") for task in (3, 10))
     first.write_text("three\n")
     assert launcher("logs", "12").out == "three\n", "the only one"
@@ -356,7 +361,7 @@ def test_the_code_for_the_node(tmp_path: Path, shared: bool) -> None:
         (logs / "gcs_server.err").write_text("c\n")
 
     def done(code: str, *words: str) -> subprocess.CompletedProcess[str]:
-        argv = ["bash", "-c", code, "logs", str(tmp_path / "r12-ab"), "2" if shared else "0", *words]
+        argv = ["bash", "-c", code, "logs", str(tmp_path / "r12-ab"), "2" if shared else "7", *words]
         return subprocess.run(argv, capture_output=True, text=True, check=False)
 
     number = 2 if shared else 0

@@ -56,6 +56,12 @@ def test_what_the_screen_tells_otherwise_is_left_out() -> None:
     assert tail(log.encode()) == ["out", warning.strip(), said.strip(), "unfinished" + END.format(outcome="ok", code=0).strip()]  # fmt: skip  # noqa: E501
 
 
+def test_lines_that_are_left_out_take_no_room() -> None:
+    text = Tail()
+    text.add(b"one\ntwo\n" + START.encode() * 5)
+    assert text.last(2) == ["one", "two"]
+
+
 def test_as_many_as_there_is_room_for() -> None:
     text = Tail()
     text.add(b"".join(b"%d\n" % n for n in range(100_000)))

@@ -11,6 +11,7 @@ import pytest
 
 from slurm_launch import process, watching
 from slurm_launch.cli import watch as verb
+from slurm_launch.cli import watch_view
 from slurm_launch.observe import Asking
 from slurm_launch.process import Result
 from tests.unit.queue_answers import NO_SACCT, queued
@@ -116,7 +117,7 @@ def test_the_screen_goes_on_while_slurm_is_asked(
     import threading
 
     shown = threading.Event()
-    plain = verb.watch_view.Plain.text
+    plain = watch_view.Plain.text
 
     def text(self: Any, feed: watching.Feed, data: bytes) -> None:
         plain(self, feed, data)
@@ -126,7 +127,7 @@ def test_the_screen_goes_on_while_slurm_is_asked(
         assert shown.wait(30), "the log waited for Slurm"
         return Result((), 0, queued("12", "COMPLETED"), "") if argv[0] == "squeue" else NO_SACCT
 
-    monkeypatch.setattr(verb.watch_view.Plain, "text", text)
+    monkeypatch.setattr(watch_view.Plain, "text", text)
     monkeypatch.setattr(verb, "asking", lambda: Asking({}, runner))
     log.write_text("out\n" + END.format(outcome="ok", code=0))
     assert launcher("watch", "12").code == 0

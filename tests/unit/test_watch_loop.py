@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +211,17 @@ def test_a_job_that_was_cancelled(run: Run) -> None:
         watch.code()
 
 
+def test_a_job_that_our_own_cancel_has_ended(run: Run) -> None:
+    """Its teardown is a failure to Slurm; `cancel` has written into the record what it was."""
+    world = World(run, until((5, queued("12", "RUNNING")), (0, queued("12", "FAILED", "75:0"))))
+    Path(run.record).write_text(run.to_json())
+    cancelled = replace(run, cancelled="2026-11-16T09:05:30+00:00").to_json()
+    world.at.append((3, lambda: Path(run.record).write_text(cancelled)))
+    watch = world.watch()
+    with pytest.raises(NoCommandCode, match="job 12 was cancelled"):
+        watch.code()
+
+
 def test_a_job_that_ended_before(run: Run) -> None:
     Path(run.log).write_text(START + "out\n" + END.format(outcome="command-failed", code=3))
     world = World(run, lambda _: FAILED)
@@ -396,6 +408,14 @@ def test_an_array_to_its_last_task(array: Run, tmp_path: Path) -> None:
     world.at.sort(key=lambda one: one[0])
     assert world.watch().code() == 4
     assert sorted(world.out.decode().splitlines())[-3:] == ["out of 0", "out of 1", "out of 2"]
+
+
+def test_tasks_that_slurm_has_forgotten_cost_no_more_questions(tmp_path: Path) -> None:
+    run = some_run(tmp_path, spec={"array": "0-1"})
+    running, done = queued("12_1", "RUNNING"), queued("12_1", "COMPLETED")
+    world = World(run, until((10, tasks("FAILED 2:0", "RUNNING")), (600, running), (0, done)))
+    assert world.watch().code() == 2
+    assert [what for time, what in world.asked if 10 < time < 600 and what != "squeue"] == []
 
 
 def test_one_task_of_an_array(array: Run) -> None:

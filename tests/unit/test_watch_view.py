@@ -17,7 +17,8 @@ from slurm_launch.cli.watch_view import Plain, screen_lines, summary
 from slurm_launch.joblog import Lives
 from slurm_launch.logfile import LogFile
 from slurm_launch.observe import Task
-from slurm_launch.slurm import Place, parse_place
+from slurm_launch.run_report import clock
+from slurm_launch.slurm import QueuePlace, parse_place
 from slurm_launch.watching import Feed, Sight
 from tests.unit.some_run import END, JOINED, START, STARTING, some_run
 
@@ -27,7 +28,8 @@ MISSING = '[slurm-launch] 2026-11-16T09:05:00+0000 end outcome=nodes-missing cod
 
 
 def task(state: str, log: str = "", task_id: str = "12", **known: Any) -> Task:
-    known = {"partition": "main", "times": {"submitted": SUBMITTED}, **known}
+    nodes = None if state == "PENDING" else "n[1-3]"
+    known = {"partition": "main", "nodes": nodes, "times": {"submitted": SUBMITTED}, **known}
     found = Task(task_id, state, "squeue", "/x/t.log", **known)
     lives = Lives()
     for line in log.splitlines():
@@ -35,7 +37,7 @@ def task(state: str, log: str = "", task_id: str = "12", **known: Any) -> Task:
     return observe.with_life(found, lives.last)
 
 
-def sight(tmp_path: Path, *tasks: Task, place: Place | None = None, problem: str | None = None) -> Sight:
+def sight(tmp_path: Path, *tasks: Task, place: QueuePlace | None = None, problem: str | None = None) -> Sight:
     return Sight(some_run(tmp_path), list(tasks), place=place, problem=problem)
 
 
@@ -52,12 +54,12 @@ def screen(now: Sight, text: str = "", width: int = 60, height: int = 12, notes:
 
 def test_while_it_waits(tmp_path: Path) -> None:
     waits = task("PENDING", reason="Priority", expected=AT + timedelta(minutes=65))
-    shown = screen(sight(tmp_path, waits, place=Place(3, 12, True)))
+    shown = screen(sight(tmp_path, waits, place=QueuePlace(3, 12, True)))
     assert shown[:5] == [
         "t  job 12",
         "waits: jobs with a higher priority come first (Priority)",
         "3rd of 12 waiting in partition main",
-        f"expected to start at {words.clock(waits.expected or AT, AT)}, in 1 h 5 min",
+        f"expected to start at {clock(waits.expected or AT, AT)}, in 1 h 5 min",
         "waiting for 2 min",
     ]
     assert shown[-1] == "Ctrl-C stops watching; the job goes on"
@@ -199,22 +201,6 @@ def test_a_large_array_ends_with_those_that_failed(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [
-        (-3, "0 s"),
-        (0.4, "0 s"),
-        (59, "59 s"),
-        (60, "1 min"),
-        (125, "2 min 5 s"),
-        (3720, "1 h 2 min"),
-        (90000, "1 d 1 h"),
-    ],
-)
-def test_how_long(seconds: float, said: str) -> None:
-    assert words.spoken(seconds) == said
-
-
 @pytest.mark.parametrize(("number", "said"), [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (113, "113th"), (122, "122nd")])  # fmt: skip  # noqa: E501
 def test_ordinals(number: int, said: str) -> None:
     assert words.ordinal(number) == said
@@ -226,8 +212,8 @@ def test_ordinals(number: int, said: str) -> None:
 def test_the_place() -> None:
     queue = "9|100|bob|Resources\n12|50|alice|Priority\n11|50|bob|Priority\n13|50|bob|Priority\n"
     queue += "8|90|bob|JobHeldUser\n7|80|bob|Dependency\n6|70|carol|BeginTime\n20_[1-9%2]|60|carol|Priority\n"
-    assert parse_place(queue, "12") == Place(4, 5, True)
-    assert parse_place(queue, "20_[1-9%2]") == Place(2, 5, True)
+    assert parse_place(queue, "12") == QueuePlace(4, 5, True)
+    assert parse_place(queue, "20_[1-9%2]") == QueuePlace(2, 5, True)
     assert parse_place(queue, "8") is None, "it does not wait for its turn"
     assert parse_place("a banner of the site\n" + queue, "99") is None
 
@@ -235,10 +221,10 @@ def test_the_place() -> None:
 @pytest.mark.parametrize(
     ("place", "said"),
     [
-        (Place(3, 12, True), "3rd of 12 waiting in partition debug"),
-        (Place(1, 2, False), "1st of your 2 waiting in partition debug"),
-        (Place(1, 1, False), None),
+        (QueuePlace(3, 12, True), "3rd of 12 waiting in partition debug"),
+        (QueuePlace(1, 2, False), "1st of your 2 waiting in partition debug"),
+        (QueuePlace(1, 1, False), None),
     ],
 )
-def test_where_other_peoples_jobs_are_hidden_nothing_is_claimed(place: Place, said: str | None) -> None:
+def test_where_other_peoples_jobs_are_hidden_nothing_is_claimed(place: QueuePlace, said: str | None) -> None:
     assert words.place_in_words(place, "debug") == said
