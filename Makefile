@@ -37,6 +37,7 @@ check: $(VENV)/.ready
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.launcher
+	$(BIN)/python -m benchmarks.runs
 	$(BIN)/python -m benchmarks.rehearsal
 
 # The terminal in the README, recorded anew.

@@ -80,7 +80,7 @@ def _tasks(tasks: Sequence[Task]) -> str:
 
 def _not_up(run: Run, task: Task) -> WrongMoment:
     what = f"job {task.id or run.name} {task.in_words}"
-    if task.phase in ("ended", "stopping"):
+    if task.phase in ("ended", "stopping", "unknown"):
         return WrongMoment(what, at=task.log, hint="nothing can be reached in it any more")
     return WrongMoment(what, at=task.log, hint=f"`slurm-launch watch {run.name}` shows when it is up; try again then")
 

@@ -45,12 +45,18 @@ class Link:
 
     async def serve(self, opened: Callable[[int, Channel], Awaitable[None]]) -> None:
         """Take what comes, until the other end is gone. `opened` gets the connections that it opens."""
+        try:
+            await self._serve(opened)
+        except (asyncio.IncompleteReadError, OSError):
+            carriers = [channel.carrier for channel in self.channels.values() if channel.carrier is not None]
+            for carrier in carriers:
+                carrier.cancel()
+            await asyncio.gather(*carriers, return_exceptions=True)
+
+    async def _serve(self, opened: Callable[[int, Channel], Awaitable[None]]) -> None:
         while True:
-            try:
-                number, kind, size = _HEADER.unpack(await self.reader.readexactly(_HEADER.size))
-                data = await self.reader.readexactly(size)
-            except (asyncio.IncompleteReadError, OSError):
-                return
+            number, kind, size = _HEADER.unpack(await self.reader.readexactly(_HEADER.size))
+            data = await self.reader.readexactly(size)
             if kind == OPEN:
                 self.add(number, opened)
             channel = self.channels.get(number)
@@ -69,7 +75,8 @@ class Link:
 
         async def carry() -> None:
             try:
-                await opened(number, channel)
+                with suppress(OSError):  # the link is gone
+                    await opened(number, channel)
             finally:
                 del self.channels[number]
 
@@ -87,11 +94,12 @@ class Link:
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_EXCEPTION)
             if any(way.done() and way.exception() for way in ways):
-                await self.send(number, CLOSE)
                 writer.transport.abort()
+                await self.send(number, CLOSE)
         finally:  # also when the other end has closed it
             for way in ways:
                 way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
             writer.close()
 
     async def _away(self, number: int, channel: Channel, reader: asyncio.StreamReader) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -140,17 +140,31 @@ def look(run: Run, ask: Asking, *, logs: bool = True) -> list[Task]:
     return [_with_log(task) if logs else task for task in known.in_order()]
 
 
-def look_at_all(all_runs: Sequence[Run], ask: Asking, user: str) -> tuple[dict[str, list[Task]], LaunchError | None]:
+def look_at_all(
+    all_runs: Sequence[Run], ask: Asking, user: str, adopt: Callable[[list[str]], Sequence[Run]] | None = None
+) -> tuple[dict[str, list[Task]], LaunchError | None]:
     """The tasks of each run, by its record; and what kept Slurm from answering. Only the ends of logs are read.
 
-    One squeue, at most one sacct; twice that when some runs are on other clusters than the one that is near.
+    One squeue, at most one sacct; twice that when some runs are on other clusters than the one that is near. `adopt`
+    gets the scripts of the user's jobs that are of none of these runs, and returns the runs that they are of.
     """
-    all_known = {run.record: _Known(run) for run in all_runs if run.job_id}
+    all_known = [_Known(run) for run in all_runs if run.job_id]
+    near = [known for known in all_known if not known.run.cluster]
+    far = [known for known in all_known if known.run.cluster]
     problem: LaunchError | None = None
-    for group in _by_place(list(all_known.values())):
+    for group in (near, far):
+        if not group and (group is far or adopt is None):
+            continue
         clusters = sorted({known.run.cluster for known in group if known.run.cluster})
         users = dict.fromkeys([user, *(known.run.user for known in group)])
         queue, failed = _squeue(slurm.squeue_user_argv(",".join(users), clusters), ask)
+        if adopt is not None:
+            scripts = {known.run.script for known in group}
+            strange = [state.script for state in queue if state.user == user and state.script]
+            new = adopt([script for script in dict.fromkeys(strange) if script not in scripts])
+            found_now = [_Known(run) for run in new if run.job_id]
+            group += found_now
+            all_known += found_now
         _hand_out(queue, "squeue", group)
         for known in group:
             known.enter(remembered_tasks(known.run))
@@ -161,7 +175,7 @@ def look_at_all(all_runs: Sequence[Run], ask: Asking, user: str) -> tuple[dict[s
             known.enter(_by_log(known.run, known.missing, asked=not failed))
         problem = problem or failed
     found = {run.record: [_unseen(run, "")] for run in all_runs}
-    return found | {record: known.in_order() for record, known in all_known.items()}, problem
+    return found | {known.run.record: known.in_order() for known in all_known}, problem
 
 
 class _Known:
@@ -196,12 +210,6 @@ class _Known:
 
 def _job_of(task_id: str) -> str:
     return task_id.partition("_")[0]
-
-
-def _by_place(all_known: Sequence[_Known]) -> list[list[_Known]]:
-    """Those on the cluster that is near, and those on named ones: they are asked for in different ways."""
-    near = [known for known in all_known if not known.run.cluster]
-    return [group for group in (near, [known for known in all_known if known.run.cluster]) if group]
 
 
 def _hand_out(states: Iterable[JobState], source: str, to: Iterable[_Known]) -> None:
@@ -369,8 +377,8 @@ def with_life(task: Task, life: Life) -> Task:
 def _is_former(life: Life, task: Task) -> bool:
     """Whether a life in the log came before the one that Slurm speaks of; the nodes' clocks may differ a little."""
     started = task.times.get("started")
-    if task.ended and not task.nodes and task.source in ("squeue", "sacct", "scontrol"):
-        return True  # this one had no nodes at all
+    if task.state == "CANCELLED" and not task.nodes and task.source in ("squeue", "sacct", "scontrol"):
+        return True  # this one still waited for its nodes
     slack = timedelta(seconds=9) if task.restarts else SKEW
     return started is not None and life.began is not None and life.began < started - slack
 

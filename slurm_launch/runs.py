@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,17 @@ def _checked(data: Mapping[str, Any], at: str) -> Run:
             raise _damaged(at, f"{name} is missing")
         if not isinstance(data[name], kinds[kind]):
             raise _damaged(at, f"{name} is {type(data[name]).__name__}")
+    for name in ("created", "submitted", "cancelled"):
+        if data[name] is not None and not _is_time(data[name]):
+            raise _damaged(at, f"{name} is no time")
     return Run(**{name: data[name] for name in known})
+
+
+def _is_time(text: str) -> bool:
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
 
 
 def _where_it_is(run: Run, at: str) -> Run:

@@ -450,7 +450,7 @@ def parse_sacct(stdout: str) -> list[JobState]:
 def parse_time(text: str) -> datetime | None:
     """A time of Slurm's, which `query_env` makes UTC; None for `Unknown`, `None` and `N/A`."""
     try:
-        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
+        return datetime.fromisoformat(text).replace(tzinfo=timezone.utc) if len(text) == 19 else None
     except ValueError:
         return None
 

@@ -87,10 +87,10 @@ async def _near_end(srun: Popen[bytes], listener: socket.socket, ready: Callable
         """The far end opens none."""
 
     server = await asyncio.start_server(accept, sock=listener)
-    async with server:
-        ready()
-        await ours.serve(opened)
-        return await _said(hearing, words)
+    ready()
+    await ours.serve(opened)
+    server.close()
+    return await _said(hearing, words)
 
 
 async def _hear(errors: asyncio.StreamReader, words: deque[bytes]) -> None:

@@ -6,7 +6,7 @@ import getpass
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Annotated
 
@@ -54,15 +54,25 @@ def list_runs(
 ) -> int:
     now = datetime.now(timezone.utc)
     states, earliest = _states(state or []), _earliest(since, now)
-    runs = [run for run in _records() if exp in (None, run.exp_name)]
-    if earliest is not None:
-        runs = [run for run in runs if datetime.fromisoformat(run.created) >= earliest]
+
+    def wanted(run: Run) -> bool:
+        return exp in (None, run.exp_name) and (earliest is None or datetime.fromisoformat(run.created) >= earliest)
+
+    def adopt(scripts: list[str]) -> list[Run]:
+        """Runs of jobs in the queue that the index does not know: it has been lost, or was another machine's."""
+        new = [run for run in _read(index.adopt(scripts, os.environ)) if wanted(run)]
+        runs[:] = sorted([*new, *runs], key=lambda run: run.created, reverse=True)
+        return new
+
+    runs = [run for run in _records() if wanted(run)]
     if last is None and not as_json and sys.stdout.isatty():
         last = LAST
     older = 0
     if not states:  # the older ones need not even be asked for
         older, runs = len(runs) - len(runs[:last]), runs[:last]
-    known, problem = observe.look_at_all(runs, asking(), _user()) if runs else ({}, None)
+    asked_for = bool(runs)
+    known, problem = observe.look_at_all(tuple(runs), asking(), _user(), adopt)
+    problem = problem if asked_for else None  # who has launched nothing need not have Slurm
     if states:
         runs = [run for run in runs if any(_is_in(task, states) for task in known[run.record])]
         older, runs = len(runs) - len(runs[:last]), runs[:last]
@@ -81,8 +91,12 @@ def list_runs(
 
 def _records() -> list[Run]:
     """All records that can be read, the newest first."""
+    return _read(index.entries(os.environ, current_directory())[::-1])
+
+
+def _read(entries: Iterable[index.Entry]) -> list[Run]:
     found, damaged = [], 0
-    for entry in index.entries(os.environ, current_directory())[::-1]:
+    for entry in entries:
         try:
             found.append(entry.read())
         except UsageError:

@@ -110,8 +110,8 @@ run_node() { # INDEX of the step's first node
     [[ ! $order$ended ]] || { trap '' TERM && rm -rf "$dir" && return; } # it is over before it began
     ! mkdir -m 700 "${dir%.*}.0" 2>/dev/null || shadow=${dir%.*}.0 # an old Ray has a worker's files under the head's path
   fi
-  # A session of its own, and a mark that is inherited: so we find our own processes in the end, and nobody else's.
-  SLAUNCH_NODE_DIR=$dir setsid "${enter[@]}" ray start "$@" "${ray_args[@]}" </dev/null &>"$log" & pid=$! SECONDS=5
+  # A session of its own, and a mark that is inherited: so we find our own processes in the end, and nobody else's. (ch-run drops TMPDIR.)
+  SLAUNCH_NODE_DIR=$dir setsid "${enter[@]}" ${enter:+bash -c 'export TMPDIR=$0 && exec "$@"' "$TMPDIR"} ray start "$@" "${ray_args[@]}" </dev/null &>"$log" & pid=$! SECONDS=5
   while order+=$more && [[ $order != *.* && ! $ended ]] && kill -0 "$pid" 2>/dev/null; do # the time may end within a line
     read -r -t 0.2 more || (($? > 128)) || more=. # nobody is at the other end any more
     ((SECONDS < 5)) || if grep -q 'Ray runtime started' "$log"; then SECONDS=0 && echo "up $node"; elif

@@ -19,11 +19,11 @@ from tests.testbed import Cluster
 class Desk:
     """In a directory and with an index of runs of its own."""
 
-    def __init__(self, cluster: Cluster, user: str = "alice") -> None:
+    def __init__(self, cluster: Cluster, user: str = "alice", home: str | None = None) -> None:
         self.cluster = cluster
         self.user = user
-        self.home = f"/home/{user}/{uuid.uuid4().hex[:8]}"
-        cluster.run(["mkdir", self.home], user=user, check=True)
+        self.home = home or f"/home/{user}/{uuid.uuid4().hex[:8]}"
+        cluster.run(["mkdir", "-p", self.home], user=user, check=True)
         self.env = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", "XDG_STATE_HOME": f"{self.home}/state"}
         self.python = str(VENV / "bin/python")
 
@@ -63,7 +63,8 @@ class Desk:
         """Until the log says so."""
         deadline = time.monotonic() + seconds
         while not re.search(text, log := self.log(run, task)):
-            assert time.monotonic() < deadline, f"{text!r} did not come:\n{log}"
+            over = time.monotonic() > deadline or " end outcome=" in log
+            assert not over, f"{text!r} did not come:\n{log}"
             time.sleep(0.1)
 
     def up(self, run: Run, task: str = "") -> Run:

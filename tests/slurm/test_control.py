@@ -160,7 +160,7 @@ def test_a_job_that_is_not_up_or_over(desk: Desk) -> None:
 def test_a_cancelled_command_has_its_ray_while_it_saves(desk: Desk) -> None:
     """With real Ray: plain scancel would take it away at the same moment."""
     code = """\
-import os, ray, signal, sys
+import ray, signal, sys, time
 ray.init(logging_level="error")
 @ray.remote
 class Model:
@@ -173,7 +173,8 @@ def save(*_):
     sys.exit(0)
 signal.signal(signal.SIGTERM, save)
 print("\\nup", flush=True)
-signal.pause()
+while True:
+    time.sleep(0.1)  # not signal.pause(): a signal that comes just before it would be slept over
 """
     script = desk.file("save.py", code)
     run = desk.up(desk.launch("-n", "2", "--no-dashboard", "--command", f"exec python {script}", ray=True))
@@ -181,7 +182,7 @@ signal.pause()
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"job {run.job_id} has ended\n"
     assert "asked to end" in done.stderr
-    assert "saved the weights\n" in desk.log(run)
+    assert "saved the weights\n" in desk.log(run), desk.log(run)
     assert desk.record(run).cancelled
     told = json.loads(desk.call("status", "test", "--json").stdout)
     assert told["state"] == "CANCELLED"

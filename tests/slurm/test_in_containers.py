@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
+from slurm_launch.runs import Run
 from tests.slurm.conftest import binds, left_behind, need_cluster
+from tests.slurm.desk import Desk
 from tests.slurm.jobs import HOME, ROOT, VENV, run, standing_ray, submit
 from tests.testbed import Cluster, unavailable_reason
 from tests.testbed.image import make_image
@@ -234,3 +236,55 @@ def test_what_fails_inside_is_told(cluster: Cluster, images: Path) -> None:
     assert "in the image" in without.end["hint"]
     assert "unrecognized option '--container-nope'" in refused.end["cause"]
     assert "couldn't chdir to /nowhere" in nowhere.end["cause"]
+
+
+STATUS = """\
+import sys, urllib.error, urllib.request
+try:
+    urllib.request.urlopen(sys.argv[1])
+except urllib.error.HTTPError as error:
+    print(error.code)
+"""
+
+
+def test_attach_and_dashboard_go_into_the_image(cluster: Cluster, images: Path) -> None:
+    """A cluster that waits, of each runtime, side by side; the workers have an image of their own."""
+    desk = Desk(cluster, home=HOME)  # Charliecloud mounts on what there is in the image
+    runs = {
+        runtime: desk.launch(
+            *("--exp-name", runtime, "--idle", "-n", "2", "--container-runtime", runtime),
+            *("--container-image", f"{images}/ray.sqsh", "--worker-image", f"{images}/other.sqsh"),
+            *("--env", "GIVEN=it's $mine"),
+            ray=True,
+        )
+        for runtime in RUNTIMES
+    }
+    code = 'grep NAME /etc/os-release; echo "$GIVEN"; pwd; cat; echo said >&2; exit 7'
+    for runtime, waiting in runs.items():
+        desk.wait_for(waiting, "The cluster waits", seconds=150)
+        for words, name in (((), IN_IMAGE), (("--node", _worker(desk, waiting)), f"the other {IN_IMAGE}")):
+            done = desk.call("attach", runtime, *words, "--", "bash", "-c", code, stdin="from stdin\n")
+            said = (done.returncode, done.stdout.splitlines(), done.stderr)
+            assert said == (7, [f'NAME="{name}"', "it's $mine", desk.home, "from stdin"], "said\n"), runtime
+        nodes = "import ray; ray.init(logging_level='error'); print(len(ray.nodes()))"
+        done = desk.call("attach", runtime, "--", "python", "-c", nodes)
+        assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
+        with desk.terminal("attach", runtime) as shell:
+            shell.wait_for(rf"\({waiting.name}\) .*\$ ")
+            shell.type("grep NAME /etc/os-release; tty; exit 3\n")
+            shell.wait_for(IN_IMAGE)
+            shell.wait_for("/dev/pts/")
+            assert shell.end() == 3, shell.screen
+        tunnel = desk.popen("dashboard", runtime, "--open")
+        assert tunnel.stdout
+        url = tunnel.stdout.readline().strip()
+        answer = cluster.run([desk.python, "-c", STATUS, f"{url}/api/version"])
+        assert answer.stdout == "401\n", (url, answer)
+        done = desk.call("cancel", runtime)
+        assert done.returncode == 0, done.stderr
+        tunnel.communicate(timeout=60)
+
+
+def _worker(desk: Desk, run: Run) -> str:
+    nodes = desk.cluster.job(str(run.job_id))["NodeList"]
+    return desk.cluster.run(["scontrol", "show", "hostnames", nodes]).stdout.split()[1]

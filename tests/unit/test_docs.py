@@ -6,13 +6,14 @@ import re
 import shlex
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from slurm_launch import LaunchSpec, cluster_spec, errors, joblog, render, script
+from slurm_launch import LaunchSpec, cluster_spec, errors, explain, joblog, render, script
 from slurm_launch.layers import holds_code, is_list, is_mapping
 from slurm_launch.profiles import FACTS, LIMITS
 from slurm_launch.rehearsal import faults
@@ -182,6 +183,28 @@ def test_the_variables_that_the_command_sees_are_set() -> None:
     for names, _ in table("docs/script.md", "What the command sees"):
         for name in quoted(names):
             assert name == "SLURM_*" or f"{name}=" in TEMPLATES, name
+
+
+class Shown(dict[str, str]):
+    """What the documentation has in the place of a rule's values."""
+
+    def __missing__(self, name: str) -> str:
+        return "" if name in ("at", "place", "asked", "time", "versions", "more") else name.upper()
+
+
+def test_the_causes_are_those_of_explain() -> None:
+    shown = Shown(cause="the script's own words", hint="the script's own words")
+    documented = [
+        (quoted(cause)[0], sentence, advice) for cause, sentence, _, advice, _ in table("docs/explain.md", "The causes")
+    ]
+    assert documented == [
+        (rule.cause, rule.sentence.format_map(shown), rule.advice.format_map(shown)) for rule in explain.RULES
+    ]
+
+
+def test_the_keys_of_explain() -> None:
+    documented = [key for keys, _ in table("docs/explain.md", "For programs") for key in quoted(keys)]
+    assert set(documented) == {"id", "state", "log", *(field.name for field in fields(explain.Explanation))}
 
 
 def test_the_facts_of_profiles() -> None:

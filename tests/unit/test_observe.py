@@ -592,6 +592,25 @@ def test_so_many_runs_that_they_fill_no_argument(run: Run) -> None:
     assert str(10_000_000 + 11_999) in slurm.asked[1][slurm.asked[1].index("-j") + 1]
 
 
+def test_jobs_of_runs_that_nobody_knew_of(run: Run) -> None:
+    """The index was lost: the queue tells where the scripts are, and beside them are the records."""
+    new = replace(run, job_id="13", script="/far/new.sh", record="/far/new.json")
+    asked_for: list[list[str]] = []
+
+    def adopt(scripts: list[str]) -> list[Run]:
+        asked_for.append(scripts)
+        return [new]
+
+    lines = [q("12", "RUNNING"), q("13", "PENDING", script="/far/new.sh"), q("14", "RUNNING", script="/far/other.sh")]
+    bobs = q("15", "RUNNING", script="/home/bob/x.sh").replace("|alice|", "|bob|")
+    slurm = Scripted(queue(*lines, bobs))
+    for known in ([run], []):
+        found, _ = observe.look_at_all(known, Asking({}, slurm), "alice", adopt)
+        assert [found[one.record][0].state for one in (*known, new)] == [*["RUNNING"] * len(known), "PENDING"]
+    assert asked_for == [["/far/new.sh", "/far/other.sh"], [SCRIPT, "/far/new.sh", "/far/other.sh"]]
+    assert slurm.programs == ["squeue", "squeue"]
+
+
 def test_what_is_remembered_or_in_the_queue_is_not_asked_for_again(run: Run) -> None:
     done = observe.remember(run, Scripted(queue(q("12", "COMPLETED"))).look(run))
     slurm = Scripted(queue())

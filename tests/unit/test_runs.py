@@ -78,6 +78,14 @@ def test_a_field_of_the_wrong_kind(tmp_path: Path) -> None:
         runs.read(tmp_path / "x.json")
 
 
+@pytest.mark.parametrize("key", ["created", "submitted", "cancelled"])
+@pytest.mark.parametrize("text", ["", "soon", "2026-11-16T09:05:07"])
+def test_a_time_that_is_none(tmp_path: Path, key: str, text: str) -> None:
+    (tmp_path / "x.json").write_text(json.dumps(json.loads(a_run(tmp_path).to_json()) | {key: text}))
+    with pytest.raises(UsageError, match=f"{key} is no time"):
+        runs.read(tmp_path / "x.json")
+
+
 def test_a_record_of_a_newer_version(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(replace(a_run(tmp_path), schema=2).to_json())
     with pytest.raises(UsageError, match="written by a newer slurm-launch") as caught:

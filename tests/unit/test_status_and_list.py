@@ -213,6 +213,24 @@ def test_bad_input(launcher: Launcher, launched: Any, slurm: Any, argv: tuple[st
     assert "Traceback" not in answer.err
 
 
+def test_a_job_in_the_queue_brings_its_run_back(
+    launcher: Launcher, launched: Any, slurm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index is lost, and we are in another directory."""
+    monkeypatch.setattr("getpass.getuser", lambda: "me")
+    run = launched()
+    for path in (tmp_path / "home").rglob("runs.jsonl"):
+        path.unlink()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    calls = slurm(queued(run, "RUNNING"))
+    assert "no run" in launcher("status").err
+    told = json.loads(launcher("list", "--json").out)["runs"]
+    assert [(one["name"], one["state"]) for one in told] == [(run.name, "RUNNING")]
+    assert calls.read_text().split() == ["squeue"]
+    assert launcher("status").code == 0, "now it is known"
+
+
 def test_nothing_yet(launcher: Launcher) -> None:
     assert launcher("status").code == 2
     assert "no runs: launch one" in launcher("list").err

@@ -1,0 +1,406 @@
+"""The story of runs as `status` and `list` tell it, with accounting and without, to the end and after it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_launch import runs
+from slurm_launch.runs import Run
+from tests.slurm.conftest import SUITE, binds, need_cluster
+from tests.slurm.jobs import HOME, ROOT, VENV, standing_ray, wrapped_ray
+from tests.slurm.test_submit import silent_controller
+from tests.testbed import Cluster
+
+pytestmark = pytest.mark.slurm
+
+PYTHON = str(VENV / "bin/python")
+# The command line has no flag for how long Slurm may take to answer.
+IMPATIENT = """
+import os, sys
+from slurm_launch import cli, observe
+from slurm_launch.cli import run_argument
+run_argument.asking = lambda: observe.Asking(os.environ, timeout=2)
+cli.main(sys.argv[1:])
+"""
+# Several calls in one process: to start Python takes longer than to answer.
+SEVERAL = """
+import contextlib, io, json, sys
+from slurm_launch import cli
+answers = []
+for argv in json.loads(sys.argv[1]):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = cli.run(argv)
+    answers.append((code, out.getvalue(), err.getvalue()))
+print(json.dumps(answers))
+"""
+FOREVER = "echo UP; sleep 900 & wait"
+
+
+@pytest.fixture(scope="module")
+def accounted() -> Iterator[Cluster | None]:
+    """With slurmdbd; and slurmctld forgets a job two seconds after its end. The testbed has it for one Slurm only."""
+    if SUITE != "host":
+        yield None
+        return
+    need_cluster(accounting=True)
+    with Cluster(nodes=2, accounting=True, binds=binds(), slurm_conf_extra=["MinJobAge=2"]) as cluster:
+        yield cluster
+
+
+def until(question: Callable[[], Any], what: str, timeout: float = 90) -> Any:
+    for _ in range(int(timeout * 5)):
+        if answer := question():
+            return answer
+        time.sleep(0.2)
+    raise AssertionError(f"{what}: not within {timeout} s")
+
+
+class Alice:
+    """At work in a directory of her own, with an index of her own."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.home = f"{HOME}/{uuid.uuid4().hex[:8]}"
+        cluster.run(["mkdir", self.home], check=True)
+        # Each part of a bring-up waits for a file.
+        ray = standing_ray(cluster)
+        gate = wrapped_ray(cluster, f"until [[ -e {self.home}/up ]]; do sleep 0.1; done", f"{HOME}/standing/ray")
+        self.ray = ["--load-env", ray]
+        self.gated = [
+            *self.ray,
+            "--load-env",
+            gate,
+            "--load-env",
+            f"until [[ -e {self.home}/env ]]; do sleep 0.1; done",
+        ]
+        self.env = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", "XDG_STATE_HOME": f"{self.home}/state"}
+
+    def call(
+        self,
+        *argv: str,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        user: str = "alice",
+        path: str | None = None,
+        start: tuple[str, ...] = ("-m", "slurm_launch"),
+    ) -> subprocess.CompletedProcess[str]:
+        environment = self.env | dict(env or {})
+        python = ["env", f"PATH={path}", PYTHON] if path else [PYTHON]
+        done = self.cluster.run([*python, *start, *argv], env=environment, cwd=cwd or self.home, user=user)
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    def submit(self, name: str, command: str, *flags: str) -> Run:
+        ours = ["--exp-name", name, "--cpus-per-task", "1", "--command", command, "--json", *(flags or self.ray)]
+        done = self.call("submit", *ours)
+        assert done.returncode == 0, done.stderr
+        return self.record(json.loads(done.stdout)["record"])
+
+    def record(self, path: str) -> Run:
+        run = runs.read(self.cluster.path(path))
+        return replace(run, record=path, log=path.replace(".json", ".log"), run_dir=str(Path(path).parent))
+
+    def forget(self, run: Run) -> None:
+        """Take from the record how the run ended."""
+        path = self.cluster.path(run.record)
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"tasks": {}}))
+
+    def several(self, *calls: list[str]) -> list[tuple[int, str, str]]:
+        """Code, output and errors of each call."""
+        done = self.call(json.dumps(calls), start=("-c", SEVERAL))
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stdout, done.stdout
+        return [(code, out, err) for code, out, err in json.loads(done.stdout)]
+
+    def statuses(self, *of: Run | str) -> list[dict[str, Any]]:
+        names = [run if isinstance(run, str) else str(run.job_id) for run in of]
+        answers = self.several(*(["status", name, "--json"] for name in names))
+        assert [code for code, _, _ in answers] == [0] * len(of), answers
+        return [json.loads(out) for _, out, _ in answers]
+
+    def status(self, run: Run | str) -> dict[str, Any]:
+        (told,) = self.statuses(run)
+        return told
+
+    def list(self, *flags: str, **more: Any) -> dict[str, str]:
+        done = self.call("list", "--json", *flags, **more)
+        assert done.returncode == 0, done.stderr
+        # Those of other tests are found, too, as long as their jobs are in the queue.
+        ours = [run for run in json.loads(done.stdout)["runs"] if run["record"].startswith(f"{self.home}/")]
+        return {run["exp_name"]: run["state"] for run in ours}
+
+    def touch(self, name: str) -> None:
+        self.cluster.run(["touch", f"{self.home}/{name}"], check=True)
+
+    def wait_for(self, run: Run, text: str) -> None:
+        log = self.cluster.path(run.log)
+        until(lambda: log.exists() and re.search(text, log.read_text()), f"{text!r} in {run.log}")
+
+    def wait_end(self, run: Run) -> None:
+        """Until Slurm says so, or has forgotten it."""
+        argv = ["squeue", "-h", "-t", "all", "-j", str(run.job_id), "-o", "%T"]
+        over = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", ""}
+        until(lambda: set(self.cluster.run(argv).stdout.split("\n")) <= over, f"the end of job {run.job_id}")
+
+    def wait_forgotten(self, run: Run) -> None:
+        argv = ["squeue", "-h", "-t", "all", "-j", str(run.job_id)]
+        until(lambda: "Invalid job id" in self.cluster.run(argv).stderr, f"slurmctld forgets job {run.job_id}")
+
+    def as_root(self, *argv: str) -> None:
+        self.cluster.run(argv, user="root", check=True)
+
+
+class Story:
+    """Runs of all kinds, side by side."""
+
+    def __init__(self, alice: Alice) -> None:
+        self.alice = alice
+        self.good = alice.submit("good", f"until [[ -e {alice.home}/done ]]; do sleep 0.1; done", "--num-nodes", "2",
+                                 "--hold", *alice.gated)  # fmt: skip
+        self.bad = alice.submit("bad", "exit 3")
+        self.late = alice.submit("late", FOREVER)
+        self.stopped = alice.submit("stopped", FOREVER)
+        self.killed = alice.submit("killed", "echo UP; kill -9 $PPID; sleep 900 & wait")
+        self.array = alice.submit("array", "exit $SLURM_ARRAY_TASK_ID", "--array", "0-2%1", *alice.ray)
+        self.again = alice.submit("again", FOREVER, "--requeue", *alice.ray)
+        self.all = (self.good, self.bad, self.late, self.stopped, self.killed, self.array, self.again)
+        self.ends = {
+            "good": "COMPLETED", "bad": "FAILED", "late": "TIMEOUT", "stopped": "CANCELLED", "killed": "FAILED",
+            "again": "CANCELLED",
+        }  # fmt: skip
+
+    def begin(self) -> None:
+        alice = self.alice
+        held = alice.status(self.good)
+        assert (held["state"], held["reason"], held["phase"], held["source"]) == (
+            "PENDING",
+            "JobHeldUser",
+            "queued",
+            "squeue",
+        )
+        assert "it is held" in held["in_words"]
+        assert (held["nodes"], held["times"]["started"]) == (None, None)
+        assert alice.list("--exp", "good", "--state", "pending") == {"good": "PENDING"}
+        for run in (self.late, self.stopped, self.again):
+            alice.wait_for(run, "\nUP")
+        alice.as_root("scontrol", "update", f"JobId={self.late.job_id}", "EndTime=now")
+        alice.cluster.run(["scontrol", "release", str(self.good.job_id)], check=True)
+        alice.as_root("scontrol", "requeue", str(self.again.job_id))
+
+    def go_on(self) -> None:
+        """The good one comes up step by step."""
+        alice = self.alice
+        told = until(lambda: (now := alice.status(self.good))["state"] == "RUNNING" and now, "RUNNING")
+        assert (told["phase"], told["in_words"]) == ("environment", "runs: the environment is being loaded")
+        assert (told["num_nodes"], told["joined"], told["address"]) == (2, [], None)
+        alice.touch("env")
+        alice.wait_for(self.good, " starting ")
+        told = alice.status(self.good)
+        assert (told["phase"], told["joined"]) == ("bring-up", [])
+        assert told["address"].startswith("10."), told
+        alice.touch("up")
+        alice.wait_for(self.good, " command ")
+        told = alice.status("good")
+        assert (told["phase"], sorted(told["joined"])) == ("command", ["n1", "n2"])
+        assert alice.list("--state", "active")["good"] == "RUNNING"
+        shown = alice.call("status", self.good.log).stdout
+        assert "the command is at work" in shown
+        assert "running since" in shown
+        alice.touch("done")
+
+    def requeue(self) -> None:
+        """The first life has ended, the second has not begun."""
+        alice = self.alice
+        alice.wait_for(self.again, " end outcome=")
+        told = until(lambda: (now := alice.status(self.again))["state"] == "PENDING" and now, "PENDING again")
+        assert (told["phase"], told["outcome"], told["restarts"]) == ("queued", None, 1)
+        assert "a pause after a requeue" in told["in_words"]
+        alice.cluster.run(["scancel", str(self.again.job_id)], check=True)
+
+    def end(self) -> None:
+        self.alice.cluster.run(["scancel", str(self.stopped.job_id)], check=True)
+        for run in self.all:
+            self.alice.wait_end(run)
+
+    def told_at_the_end(self, source: str, known: Mapping[str, str]) -> None:
+        """By `status`, and by `list`: the states, the codes, the times, and who says so."""
+        alice = self.alice
+        listed = alice.list()
+        assert {name: listed[name] for name in known} == known
+        task_2 = f"{self.array.job_id}_2"
+        good, bad, late, stopped, killed, array, again, two = alice.statuses(*self.all, task_2)
+        assert (good["state"], good["exit_code"], good["outcome"], good["source"]) == ("COMPLETED", 0, "ok", source)
+        times = [good["times"][name] for name in good["times"]]
+        if source != "log":
+            assert None not in times, times
+            assert times == sorted(times)
+            assert (good["nodes"], good["partition"]) == ("n[1-2]", "main")
+            assert (again["state"], again["in_words"], again["times"]["started"]) == (
+                "CANCELLED",
+                "was cancelled",
+                None,
+            )
+        assert (bad["state"], bad["exit_code"], bad["outcome"]) == ("FAILED", 3, "command-failed")
+        assert (late["state"], late["exit_code"], late["outcome"]) == ("TIMEOUT", None, "time-limit")
+        assert "reached its time limit" in late["in_words"]
+        assert (stopped["state"], stopped["outcome"]) == ("CANCELLED", "ended-from-outside")
+        assert (killed["state"], killed["outcome"]) == (known["killed"], None)
+        assert [(task["id"], task["exit_code"]) for task in array["tasks"]] == [
+            (f"{self.array.job_id}_{number}", number) for number in range(3)
+        ]
+        assert [(task["id"], task["outcome"]) for task in two["tasks"]] == [(task_2, "command-failed")]
+
+    def forget(self) -> None:
+        for run in self.all:
+            self.alice.forget(run)
+
+
+def test_the_whole_story(cluster: Cluster, accounted: Cluster | None) -> None:
+    """On two clusters at the same time: one without accounting, one that has it and whose controller soon forgets."""
+    plain, rich = Story(Alice(cluster)), Story(Alice(accounted)) if accounted else None
+    stories = [story for story in (plain, rich) if story]
+    for story in stories:
+        story.begin()
+    for story in stories:
+        story.go_on()
+        story.requeue()
+    for story in stories:
+        story.end()
+    plain.told_at_the_end("squeue", plain.ends)
+    if rich and accounted:
+        told_when_slurmctld_has_forgotten(rich, accounted)
+
+
+def told_when_slurmctld_has_forgotten(rich: Story, accounted: Cluster) -> None:
+    for run in rich.all:
+        rich.alice.wait_forgotten(run)
+    rich.forget()
+    rich.told_at_the_end("sacct", rich.ends)
+    assert rich.alice.list() == rich.ends | {"array": "2 FAILED, 1 COMPLETED"}
+    # And without accounting: by the record, which remembers; by the last line of the log; or not at all.
+    off = {"SLURM_CONF": without_accounting(accounted)}
+    rich.alice.env |= off
+    assert rich.alice.status(rich.killed)["source"] == "record"
+    rich.forget()
+    killed_in_silence = rich.ends | {"killed": "UNKNOWN"}
+    rich.told_at_the_end("log", killed_in_silence)
+    unknown = rich.alice.call("status", str(rich.killed.job_id)).stdout
+    assert "UNKNOWN: has left the queue without a trace" in unknown
+    rich.alice.cluster.path(rich.bad.log).unlink()
+    rich.forget()
+    assert rich.alice.status(rich.bad)["state"] == "UNKNOWN"
+
+
+def without_accounting(cluster: Cluster) -> str:
+    """A slurm.conf as of a site that keeps no accounts."""
+    text = cluster.run(["bash", "-c", "cat ${SLURM_CONF:-/etc/slurm/slurm.conf}"], check=True).stdout
+    text = re.sub(r"(?m)^AccountingStorage.*\n", "", text)
+    cluster.path("/home/alice/off.conf").write_text(text)
+    return "/home/alice/off.conf"
+
+
+def nobody_listens(cluster: Cluster) -> str:
+    text = cluster.run(["bash", "-c", "cat ${SLURM_CONF:-/etc/slurm/slurm.conf}"], check=True).stdout
+    cluster.path("/home/alice/down.conf").write_text(f"{text}\nSlurmctldPort=1\nMessageTimeout=2\n")
+    return "/home/alice/down.conf"
+
+
+def test_faults(cluster: Cluster) -> None:
+    """Each of them is told in a few words, and nothing is lost."""
+    alice = Alice(cluster)
+    run = alice.submit("t", FOREVER)
+    job = str(run.job_id)
+    alice.wait_for(run, "\nUP")
+
+    # Slurm does not answer.
+    impatient = ("-c", IMPATIENT)
+    with silent_controller(cluster):
+        done = alice.call("status", start=impatient)
+        assert (done.returncode, done.stdout) == (4, "")
+        assert "squeue did not answer within 2 s" in done.stderr
+        done = alice.call("list", start=impatient)
+        assert (done.returncode, "UNKNOWN" in done.stdout) == (4, True), "what is known is told all the same"
+    done = alice.call("status", env={"SLURM_CONF": nobody_listens(cluster)})
+    assert done.returncode == 4, done.stderr
+    assert "Unable to contact slurm controller" in done.stderr
+    done = alice.call("status", path="/nowhere")
+    assert (done.returncode, "squeue is not in PATH" in done.stderr) == (4, True), done.stderr
+
+    # Somebody else: bob neither finds alice's run nor gets at its record; alice does not take bob's job for hers.
+    cluster.run(["chmod", "755", HOME, alice.home], check=True)
+    stranger = {"XDG_STATE_HOME": "/home/bob/state"}
+    done = alice.call("status", job, user="bob", env=stranger, cwd="/home/bob")
+    assert (done.returncode, f"no run is called '{job}'" in done.stderr) == (2, True), done.stderr
+    done = alice.call("status", run.record, user="bob", env=stranger, cwd="/home/bob")
+    assert (done.returncode, "cannot read the record: Permission denied" in done.stderr) == (2, True), done.stderr
+    assert alice.list(user="bob", env=stranger) == {}
+    bobs = cluster.run(["sbatch", "--parsable", "--job-name=t", "--wrap=sleep 900"], user="bob", cwd="/home/bob")
+    bob = bobs.stdout.strip()
+    assert alice.call("status", bob).returncode == 2
+    record = cluster.path(run.record)
+    before = record.read_text()
+    record.write_text(json.dumps(json.loads(before) | {"job_id": bob}))
+    assert alice.status(run.record)["state"] == "UNKNOWN", "the number is another job's by now"
+
+    # The record.
+    for text, message in (
+        (before[:99], "the record is damaged"),
+        ("", "the record is damaged"),
+        (before.replace('"schema": 1', '"schema": 2'), "written by a newer slurm-launch"),
+    ):
+        record.write_text(text)
+        (code, _, told), (listed, _, warned) = alice.several(["status", job], ["list"])
+        assert (code, message in told) == (2, True), told
+        assert (listed, "1 record cannot be read" in warned) == (0, True), warned
+    record.unlink()
+    done = alice.call("status", run.script)
+    assert (done.returncode, "there is no record beside this file" in done.stderr) == (2, True)
+    record.write_text(before)
+    cluster.run(["chown", "alice:", run.record], user="root", check=True)
+
+    # The index, lost: the runs of this directory are found without it, and it is made anew.
+    # So are those of jobs in the queue.
+    index = cluster.path(f"{alice.home}/state/slurm-launch/runs.jsonl")
+    for first in (alice.home, "/tmp"):
+        index.write_text("\0\0{torn")
+        assert alice.list(cwd=first) == {"t": "RUNNING"}
+        assert alice.call("status", job, cwd="/").returncode == 0, "now it is known again"
+
+    # The log, removed while the job runs; and a directory in which nothing can be written.
+    log = cluster.path(run.log)
+    log.rename(log.with_suffix(".old"))
+    seen = alice.status(job)
+    assert (seen["state"], seen["phase"]) == ("RUNNING", "running")
+    log.with_suffix(".old").rename(log)
+    cluster.run(["scancel", job], check=True)
+    alice.wait_end(run)
+    cluster.run(["chmod", "555", alice.home], check=True)
+    assert alice.status(job)["state"] == "CANCELLED"
+    assert alice.list() == {"t": "CANCELLED"}
+    assert record.read_text() == before
+    cluster.run(["chmod", "755", alice.home], check=True)
+    assert alice.status(job)["state"] == "CANCELLED"
+    assert list(alice.record(run.record).tasks) == [job], "now it is written down"
+
+
+def test_a_long_array_is_told_to_its_end(cluster: Cluster) -> None:
+    """squeue cuts a list of tasks short unless it is told not to."""
+    alice = Alice(cluster)
+    squares = ",".join(str(number * number) for number in range(30))
+    run = alice.submit("array", "true", "--array", squares, "--hold", "--load-env", shlex.quote("true"))
+    (task,) = alice.status(run)["tasks"]
+    assert (task["state"], task["id"].endswith(",784,841]")) == ("PENDING", True), task
+    assert alice.list() == {"array": "PENDING"}
+    cluster.run(["scancel", str(run.job_id)], check=True)

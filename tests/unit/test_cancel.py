@@ -1,0 +1,245 @@
+"""Which jobs are ended and how, with scripted answers of squeue and scancel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_launch import cancel, process
+from slurm_launch.errors import SlurmUnavailable, UsageError
+from slurm_launch.observe import Asking
+from slurm_launch.process import Result
+from slurm_launch.runs import Run
+
+
+def line(job: str, state: str, user: str = "alice", script: str = "/runs/t.sh", name: str = "t") -> str:
+    fields = [job, state, "0", "None", "0", "1", "n1", "main", user, *["2026-11-16T09:05:07"] * 3, script, name]
+    return "|".join(fields) + "|\n"
+
+
+class Slurm:
+    """Answers squeue from a list, the last one again and again, and notes what scancel was asked."""
+
+    def __init__(self, *answers: str | Result | BaseException, scancel: Result | None = None) -> None:
+        self.answers = list(answers)
+        self.scancel = scancel or Result(("scancel",), 0, "", "")
+        self.asked: list[list[str]] = []
+        self.ask = Asking({}, runner=self)
+
+    def __call__(self, argv: Sequence[str], **_: Any) -> Result:
+        self.asked.append(list(argv))
+        if argv[0] == "scancel":
+            return self.scancel
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer if isinstance(answer, Result) else Result(("squeue",), 0, answer, "")
+
+    def cancelled(self) -> list[list[str]]:
+        return [argv[1:] for argv in self.asked if argv[0] == "scancel"]
+
+
+GONE = Result(("squeue",), 1, "", "slurm_load_jobs error: Invalid job id specified\n")
+DOWN = Result(("squeue",), 1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(
+        name="t_20261116-090507",
+        exp_name="t",
+        spec={},
+        job_id="12",
+        cluster=None,
+        script="/runs/t.sh",
+        log=f"{tmp_path}/t_20261116-090507.log",
+        record=f"{tmp_path}/t_20261116-090507.json",
+        run_dir=str(tmp_path),
+        submit_dir=str(tmp_path),
+        created="2026-11-16T09:05:07+00:00",
+        submitted="2026-11-16T09:05:08+00:00",
+        argv=[],
+        user="alice",
+        host="login",
+        version="0.1.0",
+    )
+
+
+def survey(slurm: Slurm, *wanted: tuple[Run, str]) -> cancel.Survey:
+    return cancel.survey(wanted, slurm.ask, "alice")
+
+
+def test_one_question_however_many_runs(run: Run) -> None:
+    slurm = Slurm(line("12", "RUNNING") + line("13", "PENDING") + line("14", "COMPLETED"))
+    found = survey(slurm, *((replace(run, job_id=job, record=job), job) for job in ("12", "13", "14", "12")))
+    assert [(target.id, target.state) for target in found.targets] == [("12", "RUNNING"), ("13", "PENDING")]
+    assert found.over == [f"job 14 ({run.name}) has ended already: COMPLETED"]
+    assert [argv[argv.index("-j") + 1] for argv in slurm.asked] == ["12,13,14"]
+
+
+def test_each_cluster_of_a_federation_is_asked_for_its_own(run: Run) -> None:
+    slurm = Slurm("CLUSTER: a\n" + line("12", "RUNNING"), "CLUSTER: b\n" + line("12", "PENDING"))
+    found = survey(slurm, *((replace(run, cluster=name, record=name), "t") for name in ("a", "b")))
+    cancel.send(found.targets, slurm.ask)
+    assert slurm.cancelled() == [["-M", "a", "--batch", "--signal=TERM", "12"], ["-M", "b", "12"]]
+
+
+def test_what_runs_is_asked_and_what_waits_is_taken_away(run: Run) -> None:
+    states = ["RUNNING", "PENDING", "CONFIGURING", "SUSPENDED", "COMPLETING"]
+    slurm = Slurm("".join(line(str(12 + place), state) for place, state in enumerate(states)))
+    wanted = [(replace(run, job_id=str(12 + place), record=str(place)), "t") for place in range(len(states))]
+    targets = survey(slurm, *wanted).targets
+    assert len(targets) == len(states)
+    cancel.send(targets, slurm.ask)
+    assert slurm.cancelled() == [["13", "14", "15"], ["--batch", "--signal=TERM", "12"]]
+    slurm.asked.clear()
+    cancel.send(targets, slurm.ask, now=True)
+    assert slurm.cancelled() == [["12", "13", "14", "15"]]
+
+
+def test_an_array_is_one_order_and_not_thousands(run: Run) -> None:
+    waiting = "".join(line(f"12_{task}", "PENDING") for task in range(2, 2000))
+    slurm = Slurm(line("12_0", "RUNNING") + line("12_1", "COMPLETED") + waiting)
+    found = survey(slurm, (run, "12"))
+    assert len(found.targets) == 1999
+    cancel.send(found.targets, slurm.ask)
+    assert slurm.cancelled() == [["--state=PENDING", "12"], ["--batch", "--signal=TERM", "12_0"]]
+    slurm.asked.clear()
+    cancel.send(found.targets, slurm.ask, now=True)
+    assert slurm.cancelled() == [["12"]]
+
+
+def test_tasks_of_an_array_alone(run: Run) -> None:
+    slurm = Slurm("".join(line(f"12_{task}", state) for task, state in enumerate(["RUNNING", "RUNNING", "PENDING"])))
+    found = survey(slurm, (run, "12_1"), (run, f"{run.name}_2.log"), (run, "12_7"))
+    assert [target.id for target in found.targets] == ["12_1", "12_2"]
+    assert found.over == [f"job 12_7 ({run.name}) has ended already"]
+    assert found.targets[0].log == f"{run.log.removesuffix('.log')}_1.log"
+    cancel.send(found.targets, slurm.ask)
+    assert slurm.cancelled() == [["12_2"], ["--batch", "--signal=TERM", "12_1"]]
+
+
+@pytest.mark.parametrize(
+    ("there", "why"),
+    [
+        (line("12", "RUNNING", user="bob"), "another one: bob"),
+        (line("12", "RUNNING", script="/else/t.sh"), "another one: alice, 't', /else/t.sh"),
+        (line("12", "PENDING", script="", name="else"), "'else'"),
+        (line("12", "RUNNING", user=""), "nobody knows whose"),
+    ],
+)
+def test_a_job_that_is_another_one(run: Run, there: str, why: str) -> None:
+    slurm = Slurm(line("11", "RUNNING") + there)
+    with pytest.raises(UsageError, match="is not the one of") as error:
+        survey(slurm, (replace(run, job_id="11", record="x"), "11"), (run, "12"))
+    assert why in error.value.message
+    assert not slurm.cancelled()
+
+
+def test_another_job_of_that_number_which_has_ended(run: Run) -> None:
+    found = survey(Slurm(line("12", "FAILED", script="/else/t.sh")), (run, "12"))
+    assert found == cancel.Survey([], [f"job 12 ({run.name}) has ended already"])
+
+
+def test_somebody_elses_record_is_not_even_asked_for(run: Run) -> None:
+    slurm = Slurm(line("12", "RUNNING"))
+    with pytest.raises(UsageError, match="job 12 is bob's by its record, and you are alice"):
+        survey(slurm, (replace(run, user="bob"), "12"))
+    with pytest.raises(UsageError, match="no job id"):
+        survey(slurm, (replace(run, job_id=None), "t"))
+    assert not slurm.asked
+
+
+def test_a_job_that_slurm_has_forgotten(run: Run) -> None:
+    Path(run.log).write_text("[slurm-launch] 2026-11-16T09:06:00+0000 end outcome=ok code=0\n")
+    assert survey(Slurm(GONE), (run, "12")).over == [f"job 12 ({run.name}) has ended already: ok"]
+
+
+def test_slurm_does_not_answer(run: Run) -> None:
+    for answer in (DOWN, process.SlurmTimedOut("squeue did not answer")):
+        with pytest.raises(SlurmUnavailable):
+            survey(Slurm(answer), (run, "12"))
+
+
+@pytest.mark.parametrize(
+    ("said", "fails"),
+    [
+        ("scancel: error: Kill job error on job id 12: Invalid job id specified", False),
+        ("scancel: error: Kill job error on job id 12: Job/step already completing or completed", False),
+        ("scancel: error: Kill job error on job id 12: Access/permission denied", True),
+        ("scancel: error: Unable to contact slurm controller (connect failure)", True),
+    ],
+)
+def test_scancel_fails(run: Run, said: str, fails: bool) -> None:
+    slurm = Slurm(line("12", "RUNNING"), scancel=Result(("scancel",), 1, "", said + "\n"))
+    targets = survey(slurm, (run, "12")).targets
+    if fails:
+        with pytest.raises(SlurmUnavailable, match=r"denied|contact"):
+            cancel.send(targets, slurm.ask)
+    else:
+        cancel.send(targets, slurm.ask)
+
+
+class Clock:
+    """Time that passes by sleeping alone."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def wait(slurm: Slurm, targets: Sequence[cancel.Target], gone: list[str]) -> list[cancel.Target]:
+    clock = Clock()
+    return cancel.wait(targets, slurm.ask, gone=lambda target: gone.append(target.id), sleep=clock.sleep, clock=clock)
+
+
+def test_waiting_asks_seldom_and_tells_of_each(run: Run) -> None:
+    both = line("12_0", "RUNNING") + line("12_1", "RUNNING")
+    slurm = Slurm(both)
+    targets = survey(slurm, (run, "12")).targets
+    slurm.answers = [both, DOWN, process.SlurmTimedOut("slow"), line("12_1", "COMPLETING"), GONE]
+    gone: list[str] = []
+    assert wait(slurm, targets, gone) == []
+    assert gone == ["12_0", "12_1"]
+    slurm = Slurm(both)
+    assert wait(slurm, targets, gone) == targets
+    assert len(slurm.asked) < 12, "in a minute"
+    error = cancel.still_there(targets, now=False)
+    assert error.exit_code == 7
+    assert "not ended after 60 s: job 12_0 12_1" in str(error)
+    assert "slurm-launch cancel --now 12_0 12_1" in str(error)
+
+
+def test_the_log_tells_of_the_end_before_slurm_is_asked_again(run: Run) -> None:
+    """Else it would be asked every ten seconds only."""
+    slurm = Slurm(line("12", "RUNNING"))
+    targets = survey(slurm, (run, "12")).targets
+    slurm.asked.clear()
+    Path(run.log).write_text("[slurm-launch] 2026-11-16T09:06:00+0000 end outcome=ended-from-outside code=75\n")
+    slurm.answers = [*[line("12", "RUNNING")] * 3, line("12", "FAILED")]
+    clock = Clock()
+    assert cancel.wait(targets, slurm.ask, gone=lambda _: None, sleep=clock.sleep, clock=clock) == []
+    assert (len(slurm.asked), clock.now) == (4, 4.0)
+
+
+def test_the_record_remembers(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    from slurm_launch import runs
+
+    slurm = Slurm(line("12", "RUNNING"))
+    told: list[str] = []
+    targets = survey(slurm, (run, "12")).targets
+    runs.write(run)
+    cancel.remember(targets, told.append)
+    assert runs.read(run.record).cancelled
+    assert not told
+    cancel.remember([replace(targets[0], run=replace(run, record="/nosuch/t.json"))], told.append)
+    assert "the record cannot be changed" in told[0]
