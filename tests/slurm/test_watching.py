@@ -89,7 +89,7 @@ class Desk:
             time.sleep(0.05)
 
     def log(self, run: Run) -> str:
-        path = self.cluster.path(run.log)
+        path = self.cluster.path(f"{self.home}/{run.name}.log")  # the record tells where the log is as we see it
         return path.read_text() if path.exists() else ""
 
     def interrupt(self, verb: str) -> None:
