@@ -57,7 +57,7 @@ def test_ray_has_exactly_the_allocated_nodes(cluster: Cluster, count: int) -> No
         assert node["GPU"] == 1
         assert node["memory"] + node["object_store_memory"] == 600 * 2**20
     assert job.phases[0] == "starting"
-    assert job.phases[-3:] == ["ready", "command", "end"]
+    assert job.phases[-4:] == ["ready", "command", "stopping", "end"]
     assert job.end["outcome"] == "ok"
 
 
