@@ -183,7 +183,7 @@ while True:
     assert done.stdout == f"job {run.job_id} has ended\n"
     assert "asked to end" in done.stderr
     assert "saved the weights\n" in desk.log(run), desk.log(run)
-    assert desk.record(run).cancelled
+    assert desk.record(run.record).cancelled
     told = json.loads(desk.call("status", "test", "--json").stdout)
     assert told["state"] == "CANCELLED"
     again = desk.call("cancel", "test")
@@ -276,7 +276,7 @@ def test_a_job_that_is_not_the_users_own(desk: Desk) -> None:
         in done.stderr
     )
     assert (desk.states(mine), desk.states(other)) == (["RUNNING"], ["RUNNING"]), "not even the right one"
-    assert not desk.record(mine).cancelled
+    assert not desk.record(mine.record).cancelled
 
     done = bob.call("attach", put(bob, mine, user="bob"), "--", "true")
     assert done.returncode in (2, 7), done.stderr
