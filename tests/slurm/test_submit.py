@@ -7,6 +7,7 @@ import subprocess
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -64,7 +65,8 @@ class Login:
     def run(self, stdout: str) -> Run:
         """The run that the command line has told of."""
         told = dict(line.split(maxsplit=1) for line in stdout.splitlines())
-        return runs.read(self.cluster.path(told["record"]))
+        run = runs.read(self.cluster.path(told["record"]))
+        return replace(run, log=told["log"], record=told["record"])  # as alice sees them, not we
 
     def files(self) -> list[str]:
         return sorted(path.name for path in self.cluster.path(self.home).iterdir())
@@ -93,7 +95,7 @@ def test_wait_ends_with_the_commands_code(login: Login) -> None:
 
 
 def test_wait_after_a_failure_of_ours(login: Login) -> None:
-    line = "[slurm-launch] 2026-11-16T09:05:09Z end outcome=nodes-missing code=71"
+    line = "[slurm-launch] 2026-11-16T09:05:09+0000 end outcome=nodes-missing code=71"
     done = login.submit(f"echo '{line}'; exit 71", "--wait")
     assert done.returncode == 5
     assert "nodes-missing" in done.stderr

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -131,3 +134,29 @@ def test_the_screen_goes_on_while_slurm_is_asked(
     monkeypatch.setattr(verb, "asking", lambda: Asking({}, runner))
     log.write_text("out\n" + END.format(outcome="ok", code=0))
     assert launcher("watch", "12").code == 0
+
+
+def in_a_process(log: Path, shell: str, answer: str) -> subprocess.CompletedProcess[bytes]:
+    """`$watch` in a shell, with a squeue of our own in PATH."""
+    programs = log.parent / "bin"
+    programs.mkdir()
+    for name, code in (("squeue", f"printf '%s' {shlex.quote(answer)}"), ("sacct", "exit 1"), ("scontrol", "exit 1")):
+        (programs / name).write_text(f"#!/bin/sh\n{code}\n")
+        (programs / name).chmod(0o755)
+    root = str(Path(__file__).parents[2])
+    env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": root}
+    watch = f"{shlex.quote(sys.executable)} -m slurm_launch watch 12"
+    return subprocess.run(["bash", "-c", shell], env={**env, "watch": watch}, capture_output=True, check=False)
+
+
+def test_nobody_reads_on(log: Path) -> None:
+    log.write_text("line\n" * 10_000)
+    done = in_a_process(log, "$watch | head -n 1; exit ${PIPESTATUS[0]}", queued("12", "RUNNING"))
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_sigterm_ends_it_in_order(log: Path) -> None:
+    """On a terminal the screen and the cursor come back, so the way out must be taken."""
+    shell = "$watch & until [[ -s out ]]; do sleep 0.1; done; kill $!; wait $!"
+    done = in_a_process(log, shell.replace("$watch &", "$watch >out &"), queued("12", "RUNNING"))
+    assert (done.returncode, done.stderr) == (143, b"")
