@@ -59,7 +59,7 @@ class Desk:
         path: Path = self.cluster.path(run.log.removesuffix(".log") + task + ".log")
         return path.read_text() if path.exists() else ""
 
-    def wait_for(self, run: Run, text: str, task: str = "", seconds: float = 60) -> None:
+    def wait_for(self, run: Run, text: str, task: str = "", seconds: float = 150) -> None:
         """Until the log says so."""
         deadline = time.monotonic() + seconds
         while not re.search(text, log := self.log(run, task)):
