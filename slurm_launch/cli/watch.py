@@ -9,6 +9,7 @@ from slurm_launch.cli import watch_view
 from slurm_launch.cli.output import markup, note
 from slurm_launch.cli.run_argument import RunArgument, asking, found
 from slurm_launch.cli.signals import ended_in_order
+from slurm_launch.errors import NoCommandCode
 from slurm_launch.runs import Run
 from slurm_launch.watching import Watch
 
@@ -41,4 +42,7 @@ def watched(run: Run, task: str | None = None) -> int:
         finally:
             view.close()
     view.end(watch.sight)
-    return watch.code()
+    try:
+        return watch.code()
+    except NoCommandCode as error:  # why has just been said
+        return error.exit_code

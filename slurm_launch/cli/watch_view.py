@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from slurm_launch import watch_words as words
 from slurm_launch.cli.output import printable
 from slurm_launch.cli.terminal_text import Tail
+from slurm_launch.explain import explain_task
 from slurm_launch.observe import Task
 from slurm_launch.run_report import duration
 from slurm_launch.watching import Feed, Sight
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 MARK = "[watch] "
 LAST_LINES = 20  # of the output, at most, that stay on the screen in the end
+EXPLAINED = 3  # tasks whose end is explained; of more `slurm-launch explain` tells
 Now = Callable[[], datetime]
 
 
@@ -102,6 +104,9 @@ def summary(sight: Sight) -> list[str]:
         lines.append(f"job {task.id} {words.outcome(task)}" + (f" ({took})" if took else ""))
         if feed is not None and not feed.begun:
             lines.append(f"there is no log: {task.log}")
+        if task.state != "COMPLETED" and len(tasks) <= EXPLAINED:
+            why = explain_task(sight.run, task)
+            lines += [f"why: {why.sentence}", f"what to do: {why.advice}"] if why.sure else []
     if len(tasks) > LAST_LINES:
         lines.append(f"job {sight.run.job_id}: {words.counted(tasks)}")
     return lines

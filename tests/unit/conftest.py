@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-OTHERS = ("NO_COLOR", "FORCE_COLOR", "CLUSTER_SPEC_PATH")
+OTHERS = ("XDG_STATE_HOME", "NO_COLOR", "FORCE_COLOR", "CLUSTER_SPEC_PATH")
 
 
 @pytest.fixture(autouse=True)
