@@ -19,8 +19,8 @@ say() { printf '[slurm-launch] %(%FT%T%z)T %s\n' -1 "$*"; } # a line in the log,
 end() { # CODE OUTCOME [CAUSE HINT [NODE]]: the only way out. Stops what we started, and tells how it went.
   trap - EXIT && trap '' TERM # nothing interrupts the clean-up
   [[ ! ${job_dir-} ]] || stop_cluster "$2"
-  say end outcome="$2" code="$1" job="$SLURM_JOB_ID" phase="$phase${5:+ node=$5}${ready_at:+ bring-up=${ready_at}s}${command_took:+ command=${command_took}s}" \
-    total="${SECONDS}s${3:+ cause=\"${3//\"/\'}\" hint=\"$4\"}"
+  say end outcome="$2" code="$1" phase="$phase${5:+ node=$5}${ready_at:+ bring-up=${ready_at}s}${command_took:+ command=${command_took}s}" \
+    job="$SLURM_JOB_ID" total="${SECONDS}s${3:+ cause=\"${3//\"/\'}\" hint=\"$4\"}"
   exit "$1"
 }
 environment_failed() { end 73 environment-failed "failed: $1" 'mend the environment options, or this script' "${SLURMD_NODENAME-}"; }
