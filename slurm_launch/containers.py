@@ -108,8 +108,16 @@ class Pyxis(Runtime):
 
     def join_head(self) -> Sequence[Word]:
         # srun gives a step all CPUs of the job on that node, unless one of these variables asks for fewer
-        words: list[Word] = ["env", "-u", "SLURM_CPUS_PER_TASK", "-u", "SLURM_TRES_PER_TASK", "srun"]
-        words += ["--nodes=1", "--ntasks=1", Code('--nodelist="$head"'), "--overlap", "--export=ALL"]
+        words: list[Word] = [
+            "env",
+            "-u",
+            "SLURM_CPUS_PER_TASK",
+            "-u",
+            "SRUN_CPUS_PER_TASK",
+            "-u",
+            "SLURM_TRES_PER_TASK",
+        ]
+        words += ["srun", "--nodes=1", "--ntasks=1", Code('--nodelist="$head"'), "--overlap", "--export=ALL"]
         words += ["--cpu-bind=none", "--mpi=none", Code('"${srun_args[@]}"')]
         inside = "$container_env,RAY_ADDRESS,RAY_AUTH_TOKEN_PATH,RAY_TMPDIR,SLAUNCH_NODE_DIR"
         words += [Code('--container-name="$container:exec"'), Code('--container-workdir="$workdir"')]

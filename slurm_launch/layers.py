@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from slurm_launch.errors import UsageError
 from slurm_launch.spec import ALTERNATIVES, LaunchSpec, flag_name, options
-from slurm_launch.values import code, show
+from slurm_launch.values import code, is_yes, show
 
 # Lists in which a second item like the first says nothing new. Arguments and code may well repeat.
 _ONCE = ("modules", "no_sbatch")
@@ -98,7 +98,7 @@ def merge(layers: Sequence[Layer]) -> tuple[Layer, list[UsageError]]:
     problems = []
     for layer in layers:
         for names in ALTERNATIVES:
-            chosen = [name for name in names if name in layer and layer[name].value not in (None, False)]
+            chosen = [name for name in names if name in layer and _says_something(name, layer[name])]
             if len(chosen) > 1:
                 flags = " and ".join(flag_name(name) for name in chosen)
                 at = ", ".join(layer[name].at for name in chosen)
@@ -175,6 +175,11 @@ def plain(layer: Layer) -> dict[str, Any]:
 
 def _mapping(name: str, texts: Iterable[str]) -> dict[str, str | None]:
     return {_key(name, text): text.partition("=")[2] if "=" in text else None for text in texts}
+
+
+def _says_something(name: str, given: Given) -> bool:
+    """A switch that is off chooses nothing."""
+    return is_yes(given.value) if bool in types_of(name) else given.value is not None
 
 
 def _typed(name: str, value: str | bool | None) -> str | int | bool | None:

@@ -19,7 +19,7 @@ cd -- "$PWD" 2>/dev/null || cd /
 
 slaunch_way=("${join_head[@]}") slaunch_enter=("${head_enter[@]}")
 if [[ $3 && $3 != "${SLURMD_NODENAME-}" ]]; then # from here on to that node, which has directories of its own
-  mapfile -t slaunch_nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+  mapfile -t slaunch_nodes < <(echo "$SLURMD_NODENAME" && scontrol show hostnames "$SLURM_JOB_NODELIST" | grep -vxF "$SLURMD_NODENAME") # as the script
   for ((slaunch_index = 0; slaunch_index < ${#slaunch_nodes[@]}; slaunch_index++)); do
     [[ ${slaunch_nodes[slaunch_index]} != "$3" ]] || break
   done
@@ -30,7 +30,7 @@ if [[ $3 && $3 != "${SLURMD_NODENAME-}" ]]; then # from here on to that node, wh
   unset HOSTNAME
   export SLAUNCH_NODE_DIR=$1.$slaunch_index RAY_TMPDIR=$1.$slaunch_index/t RAY_AUTH_TOKEN_PATH=$1.$slaunch_index/token
   slaunch_enter=("${worker_enter[@]}") slaunch_way=("${slaunch_way[@]/#--nodelist=*/--nodelist=$3}") # a container has the same name there
-  ((${#slaunch_way[@]})) || slaunch_way=(env -u SLURM_CPUS_PER_TASK -u SLURM_TRES_PER_TASK srun --nodes=1 --ntasks=1 --nodelist="$3"
+  ((${#slaunch_way[@]})) || slaunch_way=(env -u SLURM_CPUS_PER_TASK -u SRUN_CPUS_PER_TASK -u SLURM_TRES_PER_TASK srun --nodes=1 --ntasks=1 --nodelist="$3"
     --overlap --export=ALL --cpu-bind=none --mpi=none)
 fi
 if ((${#slaunch_way[@]})); then # a srun within this one: its words about itself are not for the terminal
@@ -43,7 +43,7 @@ own_shell() { # NAME: a bash with your habits, and after these the job's environ
   {
     printf '%s\n' '[[ ! -r ~/.bashrc ]] || . ~/.bashrc' "slaunch_ps1=\$PS1" '{' && declare -px && printf '%s\n' '} 2>/dev/null' \
       "[[ \$slaunch_ps1 != '\\s-\\v\\\$ ' ]] || slaunch_ps1='\\u@\\h:\\w\\\$ '" "PS1='($1) '\$slaunch_ps1" 'export -n PS1' \
-      'unset slaunch_ps1 COLUMNS LINES' "rm -f '$rc'"
+      'unset slaunch_ps1 COLUMNS LINES' "rm -f $(printf %q "$rc")"
   } >"$rc" && exec bash --rcfile "$rc" -i
 }
 case $#$4 in

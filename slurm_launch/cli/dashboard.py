@@ -61,7 +61,10 @@ def dashboard_port(place: Place) -> int:
     spec = place.run.spec
     if spec.get("dashboard") is False or "dashboard=false" in str(spec.get("ray-head-arg", "")).lower():
         raise WrongMoment(f"job {place.task} was started without the dashboard", hint="leave --no-dashboard out")
-    if not place.life.ray:
+    if "dashboard" in str(spec.get("ray-head-arg", "")):
+        hint = "--ray-head-arg has settled it; ssh -L leads there"
+        raise WrongMoment(f"the log of job {place.task} does not tell where its dashboard is", at=place.log, hint=hint)
+    if place.life.ray in (None, "unknown"):
         raise WrongMoment(f"the log of job {place.task} does not tell of a dashboard", at=place.log)
     hint = "pip install 'ray[default]' in its environment or image, and start the job anew"
     raise WrongMoment(f"the Ray {place.life.ray} of job {place.task} has no dashboard installed", hint=hint)

@@ -56,9 +56,9 @@ until [[ $phase == command ]] && ! kill -0 "$command_pid" 2>/dev/null; do
   [[ $phase == bring-up ]] || continue
   if (($(wc -w <<<"$joined") >= enough)); then
     ready_at=$SECONDS phase='command'
-    say ready nodes="$(wc -w <<<"$joined")/$count" ray="${ray-unknown}" && say command "${command%%$'\n'*}"
     export RAY_ADDRESS=$address RAY_TMPDIR=$dir.0/t RAY_AUTH_TOKEN_PATH=$dir.0/token SLAUNCH_NODE_DIR=$job_dir # its mark
     { declare -px && declare -fx && declare -p join_head head_enter worker_enter; } >"$job_dir/attach" # for `slurm-launch attach`: a shell with the same
+    say ready nodes="$(wc -w <<<"$joined")/$count" ray="${ray-unknown}" && say command "${command%%$'\n'*}"
     set -m # a process group of its own, so that a signal reaches all of it
     "${enter_for_command[@]}" "${head_enter[@]}" bash -c "$command" </dev/null & command_pid=$! && set +m
   elif ((SECONDS >= deadline)); then

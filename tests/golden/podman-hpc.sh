@@ -146,7 +146,7 @@ run_node() { # INDEX of the step's first node
   if [[ $node == "$head" ]]; then
     set -- "$@" --head --node-ip-address="$head_ip" --port="$port" --dashboard-host=127.0.0.1 --dashboard-port=$((port + 2))
     # What it offers: Ray Client needs grpc (without it the flag is an error, with it the default port may be taken), the dashboard aiohttp_cors.
-    offers=("client=ray://${address%:*}:$((port + 1))") && [[ ${ray_head_args[*]} == *dashboard=false* ]] || offers+=("dashboard=http://127.0.0.1:$((port + 2))")
+    offers=("client=ray://${address%:*}:$((port + 1))") && [[ ${ray_head_args[*]} == *-dashboard[=\ ]* || ${ray_head_args[*]} == *-dashboard-port* ]] || offers+=("dashboard=http://127.0.0.1:$((port + 2))")
     version='import sys; from importlib import metadata as m, util as u; print(m.version("ray"), *(a for a in sys.argv[1:] if u.find_spec("grpc" if "ray:" in a else "aiohttp_cors")))' enter=("${head_enter[@]}")
     version=$("${enter[@]}" bash -c 'p=$(command -v ray) p=${p%/*}/python3 && [[ -x $p ]] || p=python3; exec "$p" -c "$0" "$@"' "$version" "${offers[@]}") # its own python
     [[ ! $version ]] || echo "ray $version"; [[ $version != *client=* ]] || set -- "$@" --ray-client-server-port=$((port + 1)); set -- "$@" "${ray_head_args[@]}"
@@ -156,7 +156,7 @@ run_node() { # INDEX of the step's first node
     until [[ $order$ended ]] || reason=$({ : >"/dev/tcp/$head_ip/$port"; } 2>&1); do read -r -t 0.1 order; done
     [[ $order != *keep* ]] || { mkdir -p "$run.ray/$node" && echo "$node never reached $address: ${reason##*: }" >"$_/ray-start.log"; }
     [[ ! $order$ended ]] || { trap '' TERM && rm -rf "$dir" && return; } # it is over before it began
-    ! mkdir -m 700 "${dir%.*}.0" 2>/dev/null || shadow=${dir%.*}.0 # an old Ray has a worker's files under the head's path
+    if mkdir -m 700 "${dir%.*}.0" 2>/dev/null; then shadow=$_; elif [[ ! -O $_ || -L $_ ]]; then echo "failed $node $_ is not ours" && rm -rf "$dir" && return 76; fi # an old Ray has a worker's files under the head's path
   fi
   # A session of its own, and a mark that is inherited: so we find our own processes in the end, and nobody else's. (ch-run drops TMPDIR.)
   SLAUNCH_NODE_DIR=$dir setsid "${enter[@]}" ${enter:+bash -c 'export TMPDIR=$0 && exec "$@"' "$TMPDIR"} ray start "$@" "${ray_args[@]}" </dev/null &>"$log" & pid=$! SECONDS=5
@@ -285,9 +285,9 @@ until [[ $phase == command ]] && ! kill -0 "$command_pid" 2>/dev/null; do
   [[ $phase == bring-up ]] || continue
   if (($(wc -w <<<"$joined") >= enough)); then
     ready_at=$SECONDS phase='command'
-    say ready nodes="$(wc -w <<<"$joined")/$count" ray="${ray-unknown}" && say command "${command%%$'\n'*}"
     export RAY_ADDRESS=$address RAY_TMPDIR=$dir.0/t RAY_AUTH_TOKEN_PATH=$dir.0/token SLAUNCH_NODE_DIR=$job_dir # its mark
     { declare -px && declare -fx && declare -p join_head head_enter worker_enter; } >"$job_dir/attach" # for `slurm-launch attach`: a shell with the same
+    say ready nodes="$(wc -w <<<"$joined")/$count" ray="${ray-unknown}" && say command "${command%%$'\n'*}"
     set -m # a process group of its own, so that a signal reaches all of it
     "${enter_for_command[@]}" "${head_enter[@]}" bash -c "$command" </dev/null & command_pid=$! && set +m
   elif ((SECONDS >= deadline)); then

@@ -32,6 +32,8 @@ def test_the_higher_layer_counts(launcher: Launcher, monkeypatch: pytest.MonkeyP
     assert IDLE in answer.out
     assert "train.py" not in answer.out
     assert spec_of(launcher("render", "--exp-name", "x", "--no-idle").out)["command"] == "python train.py"
+    monkeypatch.setenv("SLAUNCH_IDLE", "0")
+    assert spec_of(launcher("render", "--exp-name", "x").out)["command"] == "python train.py"
     monkeypatch.setenv("SLAUNCH_IDLE", "1")
     assert IDLE in launcher("render", "--exp-name", "x").out
     monkeypatch.setenv("SLAUNCH_IDLE", "maybe")
