@@ -47,7 +47,20 @@ own_shell() { # NAME: a bash with your habits, and after these the job's environ
   } >"$rc" && exec bash --rcfile "$rc" -i
 }
 case $#$4 in
-  4) exec "${slaunch_way[@]}" "${slaunch_enter[@]}" bash ;; # it reads what comes by standard input
-  4--pty) exec "${slaunch_way[@]}" "${slaunch_enter[@]}" bash -c "$(declare -f own_shell)"$'\nown_shell "$1"' bash "$2" ;;
-  *) exec "${slaunch_way[@]}" "${slaunch_enter[@]}" "${@:5}" ;;
+  4) slaunch_words=(bash) ;; # it reads what comes by standard input
+  4--pty) slaunch_words=(bash -c "$(declare -f own_shell)"$'\nown_shell "$1"' bash "$2") ;;
+  *) slaunch_words=("${@:5}") ;;
 esac
+# What is left running holds the terminal, and srun waits for it: so a mark that is inherited finds it, and it goes too.
+slaunch_mark=SLAUNCH_ATTACHED=$SLURM_JOB_ID.$$.$RANDOM
+trap : INT TERM HUP # they are for the program, which gets them from Slurm as we do
+{ env "$slaunch_mark" "${slaunch_way[@]}" "${slaunch_enter[@]}" "${slaunch_words[@]}" 2>&3 3>&-; slaunch_code=$?; } 3>&2 2>/dev/null # bash would tell of signals
+for slaunch_signal in HUP TERM KILL; do
+  for _ in {1..5}; do
+    mapfile -t slaunch_pids < <(grep -lzsxF "$slaunch_mark" /proc/[0-9]*/environ | cut -d/ -f3)
+    ((${#slaunch_pids[@]})) || exit "$slaunch_code"
+    kill -s "$slaunch_signal" "${slaunch_pids[@]}" 2>/dev/null
+    sleep 0.1
+  done
+done
+exit "$slaunch_code"

@@ -49,7 +49,7 @@ def test_a_command_inside_the_job(desk: Desk) -> None:
         {entry.partition("=")[0]: entry for entry in desk.cluster.path(f"{desk.home}/{name}").read_text().split("\0")}
         for name in ("env", "env2")
     )
-    changing = {"SHLVL", "OLDPWD", "_", "SHELLOPTS", "BASHOPTS", "POSIXLY_CORRECT"}  # bash's own, in every new shell
+    changing = {"SLAUNCH_ATTACHED", "SHLVL", "OLDPWD", "_", "SHELLOPTS", "BASHOPTS", "POSIXLY_CORRECT"}  # bash's own, in every new shell
     assert {ours.get(name) for name in theirs if name not in changing} >= {
         entry for name, entry in theirs.items() if name not in changing
     }
@@ -65,6 +65,10 @@ def test_a_command_inside_the_job(desk: Desk) -> None:
     assert done.returncode == 127
     done = desk.call("attach", "test", "--", "bash", "-c", "kill -9 $$")
     assert (done.returncode, done.stderr) == (137, "")
+
+    done = desk.call("attach", "test", stdin="sleep 4711 & nohup sleep 4711 >/dev/null 2>&1 </dev/null & echo left\n")
+    assert (done.returncode, done.stdout) == (0, "left\n")
+    assert not [process for process in desk.cluster.processes(head) if "sleep 4711" in process.args]
 
     there = "hostname; echo $SLURMD_NODENAME $HOSTNAME; [[ -O $RAY_AUTH_TOKEN_PATH ]] && hello you; exit 9"
     done = desk.call("attach", "test", "--node", worker, "--", "bash", "-c", there)
