@@ -360,15 +360,19 @@ def _record_of(argument: str, env: Mapping[str, str], cwd: Path) -> Path:
     home = env.get("HOME", "")
     expanded = home + argument[1:] if home and argument.startswith("~/") else os.path.expanduser(argument)
     path = Path(os.path.normpath(cwd / expanded))
-    if path.is_dir():
+    if os.path.isdir(path):
         raise UsageError("is a directory", at=str(path), hint="give one of the run's files, or cd there for its newest")
     if path.suffix == ".json":
         return path
     stem = re.sub(r"\.(sh|log)$", "", path.name)
     for name in (stem, re.sub(r"_\d+$", "", stem)):
-        if (record := path.with_name(f"{name}.json")).is_file():
+        if os.path.isfile(record := path.with_name(f"{name}.json")):  # never raises, where nobody may look
             return record
-    if not path.exists():
-        raise UsageError("no such file", at=str(path), hint="`slurm-launch list` shows the runs and their names")
+    if not os.path.exists(path):
+        raise UsageError(
+            "no such file, or none that you may look at",
+            at=str(path),
+            hint="`slurm-launch list` shows the runs and their names",
+        )
     hint = f"a run's record has the name of its script, here {stem}.json; without it only Slurm knows: `squeue --me`"
     raise UsageError("there is no record beside this file", at=str(path), hint=hint)

@@ -116,7 +116,7 @@ def status_rows(run: Run, task: Task, now: datetime) -> list[tuple[str, str]]:
     rows = [("state", f"{task.state}: {task.in_words.removeprefix('waits: ')}")]
     if task.source in ("log", "record"):
         rows[0] = ("state", f"{rows[0][1]} (Slurm has forgotten it: says the {task.source})")
-    if end and end.hint and end.outcome != "ok":
+    if end and end.hint and end.outcome != "ok" and not task.running:
         rows.append(("hint", end.hint))
     if task.waiting:
         expected = (

@@ -49,7 +49,15 @@ def test_a_command_inside_the_job(desk: Desk) -> None:
         {entry.partition("=")[0]: entry for entry in desk.cluster.path(f"{desk.home}/{name}").read_text().split("\0")}
         for name in ("env", "env2")
     )
-    changing = {"SLAUNCH_ATTACHED", "SHLVL", "OLDPWD", "_", "SHELLOPTS", "BASHOPTS", "POSIXLY_CORRECT"}  # bash's own, in every new shell
+    changing = {
+        "SLAUNCH_ATTACHED",
+        "SHLVL",
+        "OLDPWD",
+        "_",
+        "SHELLOPTS",
+        "BASHOPTS",
+        "POSIXLY_CORRECT",
+    }  # bash's own, in every new shell
     assert {ours.get(name) for name in theirs if name not in changing} >= {
         entry for name, entry in theirs.items() if name not in changing
     }

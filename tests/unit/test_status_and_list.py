@@ -265,3 +265,13 @@ def test_bars_of_a_run_that_is_not_over() -> None:
     times = {"submitted": NOW - timedelta(seconds=40), "started": NOW - timedelta(seconds=20)}
     rows = run_report.timing_rows(Task("1", "RUNNING", "squeue", "x.log", times=times), NOW, width=4, block="#")
     assert rows == ["in the queue       ####  20 s", "environment, head  ####  20 s so far"]
+
+
+def test_a_path_where_one_may_not_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: Launcher) -> None:
+    def refused(*_: Any, **__: Any) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "stat", refused)
+    for suffix, words in ((".json", "cannot read the record"), (".log", "none that you may look at")):
+        answer = launcher("status", f"/secret/x{suffix}")
+        assert (answer.code, words in answer.err) == (2, True), answer.err
