@@ -14,7 +14,6 @@ from datetime import datetime, timezone
 
 from slurm_launch import joblog, observe, runs, slurm
 from slurm_launch.errors import SlurmUnavailable, UsageError, WrongMoment
-from slurm_launch.inside import task_of
 from slurm_launch.launch import Tell
 from slurm_launch.observe import Asking
 from slurm_launch.process import Result
@@ -69,10 +68,11 @@ def survey(wanted: Sequence[tuple[Run, str]], ask: Asking, user: str | None = No
     targets: dict[tuple[str | None, str], Target] = {}
     over: dict[str, None] = {}
     for run, argument in wanted:
-        task = task_of(run, argument)
-        there = [
-            one for one in states[run.cluster] if one.id.partition("_")[0] == run.job_id and task in (None, one.id)
-        ]
+        there = [one for one in states[run.cluster] if one.id.partition("_")[0] == run.job_id]
+        tasks = observe.task_ids_in(run, argument)
+        if tasks is not None:
+            _check_tasks(run, tasks, there)
+            there = [one for one in there if one.id in set(tasks)]
         alive = [one for one in there if not one.ended]
         for one in alive:
             _check_identity(run, one, user)
@@ -80,10 +80,10 @@ def survey(wanted: Sequence[tuple[Run, str]], ask: Asking, user: str | None = No
             targets[run.cluster, one.id] = (
                 known
                 if known and known.whole
-                else Target(run, one.id, one.state, observe.log_of(run, one.id), task is None)
+                else Target(run, one.id, one.state, observe.log_of(run, one.id), tasks is None)
             )
         if not alive:
-            over[_how(run, task, there)] = None
+            over[_how(run, observe.together(tasks) if tasks else None, there)] = None
     return Survey(list(targets.values()), list(over))
 
 
@@ -129,6 +129,17 @@ def _check_identity(run: Run, job: JobState, user: str) -> None:
     what = f"{job.user or 'nobody knows whose'}, {job.name!r}, {job.script or 'without a script that Slurm tells of'}"
     hint = "nothing was cancelled; if it is yours after all: scancel"
     raise UsageError(f"job {job.id} is not the one of {run.name}, but another one: {what}", at=run.record, hint=hint)
+
+
+def _check_tasks(run: Run, tasks: Sequence[str], there: Sequence[JobState]) -> None:
+    """A task that the array never had is a slip of the pen, not one that has ended."""
+    array = observe.array_of(run)
+    known = {f"{run.job_id}_{number}" for number in slurm.array_numbers(array)} if array else {one.id for one in there}
+    strange = [task for task in tasks if task not in known]
+    if strange:
+        what = f"its tasks are {run.job_id}_[{array}]" if array else f"{run.name} is no array"
+        hint = f"nothing was cancelled; {what}"
+        raise UsageError(f"job {run.job_id} has no task {observe.together(strange)}", at="RUN", hint=hint)
 
 
 def _how(run: Run, task: str | None, there: Sequence[JobState]) -> str:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from slurm_launch import joblog, process, runs, slurm
-from slurm_launch.errors import LaunchError, SlurmUnavailable
+from slurm_launch.errors import LaunchError, SlurmUnavailable, UsageError
 from slurm_launch.joblog import Life
 from slurm_launch.launch import TIMEOUT
 from slurm_launch.process import Result, Runner
@@ -227,6 +227,64 @@ def array_of(run: Run) -> str | None:
     return str(text) if text and slurm.array_numbers(str(text)) else None
 
 
+_NUMBERS = r"\d{1,9}(?:-\d{1,9}(?::\d{1,9})?)?"
+
+
+def task_ids_in(run: Run, argument: str | None) -> list[str] | None:
+    """Which tasks of an array an argument names: as 12_3, as 12_[3-5], or by the log. None: it names the whole run."""
+    if argument is None or run.job_id is None:
+        return None
+    if log := re.fullmatch(rf"{re.escape(run.name)}_(\d{{1,9}})\.log", os.path.basename(argument), re.ASCII):
+        return [f"{run.job_id}_{int(log[1])}"]
+    if run.name.startswith(argument):  # 12_2026 may be the beginning of a name
+        return None
+    if number := re.fullmatch(rf"{run.job_id}_(\d{{1,9}})", argument, re.ASCII):
+        return [f"{run.job_id}_{int(number[1])}"]
+    if not argument.startswith(f"{run.job_id}_["):
+        return None
+    whole = re.fullmatch(rf"\d+_\[{_NUMBERS}(?:,{_NUMBERS})*(?:%\d+)?\]", argument, re.ASCII)
+    ids = slurm.task_ids(argument) if whole else []
+    if not ids:
+        hint = f"write {run.job_id}_3, or several as {run.job_id}_[3-5,8]"
+        raise UsageError(f"no tasks can be read from {argument!r}", at="RUN", hint=hint)
+    return ids
+
+
+def these(run: Run, tasks: Sequence[Task], ids: Sequence[str] | None) -> list[Task]:
+    """Of a run's tasks those with these ids, or all; of tasks that wait together only these."""
+    if ids is None:
+        return list(tasks)
+    wanted, found = dict.fromkeys(ids), []
+    for task in tasks:
+        within = slurm.task_ids(task.id)
+        ours = [one for one in within if one in wanted]
+        if ours and len(ours) == len(within):
+            found.append(task)
+        elif ours:
+            found.append(replace(task, id=together(ours), log=log_of(run, together(ours))))
+        for one in ours:
+            del wanted[one]
+    if wanted:
+        shown = ", ".join(f"{task.id} {task.state}" for task in tasks[:10])
+        hint = f"there are: {shown}{' ...' if len(tasks) > 10 else ''}"
+        raise UsageError(f"there is no task {together(list(wanted))}", at="RUN", hint=hint)
+    return found
+
+
+def together(task_ids: Sequence[str]) -> str:
+    """Tasks of an array in one, as Slurm does: 12_[4-9]."""
+    if len(task_ids) == 1:
+        return task_ids[0]
+    spans: list[list[int]] = []
+    for number in (int(task_id.rpartition("_")[2]) for task_id in task_ids):
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    text = ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in spans)
+    return f"{_job_of(task_ids[0])}_[{text}]"
+
+
 def is_of(run: Run, state: JobState) -> bool:
     """Whether a job is the one of this run: a job id begins anew after a reset, and a record can be copied."""
     if state.script is not None:  # a path from squeue, the whole line from sacct
@@ -398,15 +456,8 @@ def _by_log(run: Run, task_ids: Iterable[str], asked: bool = True) -> list[Task]
 
 
 def _together(run: Run, task_ids: Sequence[str]) -> list[str]:
-    """Tasks of which there is nothing at all in one, as Slurm does: 12_[4-9]."""
+    """Tasks of which there is nothing at all in one."""
     without = [task_id for task_id in task_ids if not os.path.exists(log_of(run, task_id))]
     if len(without) < 2:
         return list(task_ids)
-    spans: list[list[int]] = []
-    for number in (int(task_id.rpartition("_")[2]) for task_id in without):
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    text = ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in spans)
-    return [*(task_id for task_id in task_ids if task_id not in set(without)), f"{run.job_id}_[{text}]"]
+    return [*(task_id for task_id in task_ids if task_id not in set(without)), together(without)]

@@ -115,12 +115,34 @@ def test_an_array_is_one_order_and_not_thousands(run: Run) -> None:
 
 def test_tasks_of_an_array_alone(run: Run) -> None:
     slurm = Slurm("".join(line(f"12_{task}", state) for task, state in enumerate(["RUNNING", "RUNNING", "PENDING"])))
+    run = replace(run, spec={"array": "0-7"})
     found = survey(slurm, (run, "12_1"), (run, f"{run.name}_2.log"), (run, "12_7"))
     assert [target.id for target in found.targets] == ["12_1", "12_2"]
     assert found.over == [f"job 12_7 ({run.name}) has ended already"]
     assert found.targets[0].log == f"{run.log.removesuffix('.log')}_1.log"
     cancel.send(found.targets, slurm.ask)
     assert slurm.cancelled() == [["12_2"], ["--batch", "--signal=TERM", "12_1"]]
+
+
+def test_several_tasks_in_one_word(run: Run) -> None:
+    run = replace(run, spec={"array": "0-9"})
+    slurm = Slurm("".join(line(f"12_{task}", "PENDING" if task else "RUNNING") for task in range(8)))
+    found = survey(slurm, (run, "12_[3-5]"), (run, "12_[8-9]"))
+    assert [target.id for target in found.targets] == ["12_3", "12_4", "12_5"]
+    assert found.over == [f"job 12_[8-9] ({run.name}) has ended already"]
+    cancel.send(found.targets, slurm.ask)
+    assert slurm.cancelled() == [["12_3", "12_4", "12_5"]]
+
+
+def test_a_task_that_the_array_does_not_have(run: Run) -> None:
+    slurm = Slurm(line("12_0", "RUNNING") + line("12_1", "PENDING"))
+    array = replace(run, spec={"array": "0-1"})
+    for argument, missing in (("12_99", "12_99"), ("12_[0-3]", r"12_\[2-3\]")):
+        with pytest.raises(UsageError, match=f"job 12 has no task {missing}") as error:
+            survey(slurm, (array, argument))
+        assert "nothing was cancelled; its tasks are 12_[0-1]" in str(error.value)
+    with pytest.raises(UsageError, match="has no task 12_0"):
+        survey(Slurm(line("12", "RUNNING")), (run, "12_0"))
 
 
 @pytest.mark.parametrize(

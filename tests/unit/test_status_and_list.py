@@ -52,7 +52,7 @@ def launched(tmp_path: Path) -> Callable[..., Run]:
         run = Run(
             name=os.path.basename(stem),
             exp_name=name,
-            spec={},
+            spec=more.pop("spec", {}),
             job_id=job_id,
             cluster=None,
             script=f"{stem}.sh",
@@ -194,6 +194,28 @@ def test_a_thousand_runs_are_two_questions(launcher: Launcher, launched: Any, sl
     answer = launcher("list")
     assert (answer.code, len(answer.out.splitlines())) == (0, 1001)
     assert calls.read_text().split() == ["squeue", "sacct"]
+
+
+def test_a_task_that_waits_with_others(launcher: Launcher, launched: Any, slurm: Any) -> None:
+    run = launched(spec={"array": "0-9"})
+    slurm(queued(run, "RUNNING", task="_0") + queued(run, "PENDING", reason="Priority", task="_[1-9]"))
+    told = json.loads(launcher("status", "12_5", "--json").out)["tasks"]
+    assert [(one["id"], one["state"], one["log"]) for one in told] == [
+        ("12_5", "PENDING", run.log.replace(".log", "_5.log"))
+    ]
+    explained = launcher("explain", "12_5")
+    assert (explained.code, "without a trace" in explained.out) == (0, False), explained
+    assert "it waits: jobs with a higher priority" in explained.out
+    inside = launcher("attach", "12_5")
+    assert (inside.code, "job 12_5 waits" in inside.err) == (7, True), inside.err
+    log = launcher("logs", "12_5")
+    assert (log.code, "there is no log yet: job 12_5 waits" in log.err) == (7, True), log.err
+    for verb in ("status", "explain", "attach", "logs"):
+        answer = launcher(verb, "12_10")
+        assert (answer.code, "there is no task 12_10" in answer.err) == (2, True), answer.err
+    for verb in ("attach", "logs", "watch"):
+        answer = launcher(verb, "12_[3-5]")
+        assert (answer.code, "12_[3-5] are 3 tasks" in answer.err) == (2, True), answer.err
 
 
 @pytest.mark.parametrize(
