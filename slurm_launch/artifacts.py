@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -161,9 +162,17 @@ def write_record(path: Path, data: bytes) -> None:
 
 
 def replace_record(path: Path, data: bytes) -> None:
-    """Put a new record in the place of the old one, at once."""
+    """Put a new record in the place of the old one, at once, and with its mode.
+
+    Somebody else's is left alone, even by root: its owner could not use it any more."""
     try:
-        temporary = _write_beside(path, data, 0o600)
+        mode = 0o600
+        with suppress(FileNotFoundError):
+            status = path.stat()
+            mode = stat.S_IMODE(status.st_mode)
+            if status.st_uid != os.geteuid():
+                raise OSError(errno.EPERM, "the record is somebody else's")
+        temporary = _write_beside(path, data, mode)
         try:
             os.replace(temporary, path)
         except BaseException:

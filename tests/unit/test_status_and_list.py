@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from slurm_launch import index, run_report, runs
+from slurm_launch.errors import UsageError
 from slurm_launch.observe import TIMES, Task
 from slurm_launch.runs import Run
 from tests.unit.conftest import Launcher
@@ -161,6 +162,22 @@ def test_slurm_does_not_answer(launcher: Launcher, launched: Any, slurm: Any) ->
     assert "Unable to contact slurm controller" in answer.err
     listed = launcher("list")
     assert (listed.code, "UNKNOWN" in listed.out) == (4, True), "what is known is told all the same"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can write to somebody else's record")
+def test_root_leaves_the_record_of_another_user_alone(launcher: Launcher, launched: Any, slurm: Any) -> None:
+    """Else its owner could not read it any more."""
+    run = launched()
+    os.chown(run.record, 65534, 65534)
+    os.chmod(run.record, 0o644)
+    before = Path(run.record).read_bytes()
+    slurm(queued(run, "FAILED", code="3:0"))
+    for verb in ("status", "explain"):
+        assert launcher(verb, run.record).code == 0
+    status = os.stat(run.record)
+    assert (status.st_uid, status.st_mode & 0o777, Path(run.record).read_bytes()) == (65534, 0o644, before)
+    with pytest.raises(UsageError, match="somebody else's"):
+        runs.update(run)
 
 
 def test_list(launcher: Launcher, launched: Any, slurm: Any) -> None:
