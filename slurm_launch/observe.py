@@ -313,14 +313,17 @@ def remember(run: Run, tasks: Sequence[Task]) -> Run:
     """Put what has ended into the record, for when Slurm has forgotten it. Where that cannot be, nothing is lost."""
     known = [task for task in tasks if task.state != UNKNOWN and task.source != "record"]
     again = {one for task in known for one in slurm.task_ids(task.id)}  # among them what has been requeued
-    data = {task_id: old for task_id, old in run.tasks.items() if not again.intersection(slurm.task_ids(task_id))}
-    data |= {task.id: memory(task) for task in known if task.ended}
-    if data == run.tasks:
+    ended = {task.id: memory(task) for task in known if task.ended}
+
+    def learn(run: Run) -> Run:
+        kept = {task_id: old for task_id, old in run.tasks.items() if not again.intersection(slurm.task_ids(task_id))}
+        return replace(run, tasks=kept | ended)
+
+    if learn(run) == run:
         return run
-    run = replace(run, tasks=data)
     with suppress(LaunchError):  # somebody else's directory, a full disk, or the record is gone
-        runs.update(replace(runs.read(run.record), tasks=data))  # `cancel` may have written there meanwhile
-    return run
+        runs.change(run.record, learn)
+    return learn(run)
 
 
 def memory(task: Task) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
@@ -57,6 +57,16 @@ def write(run: Run) -> None:
 def update(run: Run) -> None:
     """Put the record in the place of its former self."""
     artifacts.replace_record(Path(run.record), run.to_json().encode("ascii"))
+
+
+def change(record: str, function: Callable[[Run], Run]) -> Run:
+    """Change a record as it is now, not as it was read a while ago: others may have written there meanwhile."""
+    with artifacts.locked(Path(record)):
+        before = read(record)
+        after = function(before)
+        if after != before:
+            update(after)
+    return after
 
 
 def read(path: str | os.PathLike[str]) -> Run:
