@@ -146,8 +146,10 @@ def look_at_all(
     """The tasks of each run, by its record; and what kept Slurm from answering. Only the ends of logs are read.
 
     One squeue, at most one sacct; twice that when some runs are on other clusters than the one that is near. `adopt`
-    gets the scripts of the user's jobs that are of none of these runs, and returns the runs that they are of.
+    gets the scripts of the user's jobs that are of none of these runs, and returns the runs that they are of. A run
+    without a job id gets the one of the job in the queue that has its script.
     """
+    without = [run for run in all_runs if not run.job_id]
     all_known = [_Known(run) for run in all_runs if run.job_id]
     near = [known for known in all_known if not known.run.cluster]
     far = [known for known in all_known if known.run.cluster]
@@ -161,8 +163,13 @@ def look_at_all(
         if adopt is not None:
             scripts = {known.run.script for known in group}
             strange = [state.script for state in queue if state.user == user and state.script]
-            new = adopt([script for script in dict.fromkeys(strange) if script not in scripts])
+            new = list(adopt([script for script in dict.fromkeys(strange) if script not in scripts]))
+            without += [run for run in new if not run.job_id]
             found_now = [_Known(run) for run in new if run.job_id]
+            group += found_now
+            all_known += found_now
+        if group is near:  # of jobs on several clusters nobody tells which is where
+            found_now = [_Known(run) for lost in without if (run := _healed(lost, queue)).job_id]
             group += found_now
             all_known += found_now
         _hand_out(queue, "squeue", group)
@@ -174,8 +181,34 @@ def look_at_all(
         for known in forgotten:
             known.enter(_by_log(known.run, known.missing, asked=not failed))
         problem = problem or failed
-    found = {run.record: [_unseen(run, "")] for run in all_runs}
+    found = {run.record: [_unseen(run, "")] for run in (*all_runs, *without)}
     return found | {known.run.record: known.in_order() for known in all_known}, problem
+
+
+def _healed(run: Run, queue: Iterable[JobState]) -> Run:
+    """A run whose sbatch was interrupted, with its job: the one in the queue that has its script, if it is but one."""
+    ours = [state for state in queue if state.script == run.script and state.user in (None, run.user)]
+    if len({_job_of(state.id) for state in ours}) != 1:
+        return run
+    submitted = min((state.submitted for state in ours if state.submitted), default=None)
+    when = submitted.isoformat(timespec="seconds") if submitted else run.created
+
+    def heal(run: Run) -> Run:
+        return run if run.job_id else run.with_job(_job_of(ours[0].id), None, when)  # sbatch may be at work still
+
+    with suppress(LaunchError):
+        return runs.change(run.record, heal)
+    return heal(run)
+
+
+def with_job(run: Run, tasks: Sequence[Task]) -> Run:
+    """A run with the job id that was found for it while it was looked at."""
+    if run.job_id or not tasks[0].id:
+        return run
+    submitted = tasks[0].times.get("submitted")
+    return run.with_job(
+        _job_of(tasks[0].id), None, submitted.isoformat(timespec="seconds") if submitted else run.created
+    )
 
 
 class _Known:

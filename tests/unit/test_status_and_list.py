@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -304,3 +305,28 @@ def test_bars_of_a_run_that_is_not_over() -> None:
     times = {"submitted": NOW - timedelta(seconds=40), "started": NOW - timedelta(seconds=20)}
     rows = run_report.timing_rows(Task("1", "RUNNING", "squeue", "x.log", times=times), NOW, width=4, block="#")
     assert rows == ["in the queue       ####  20 s", "environment, head  ####  20 s so far"]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_run_whose_sbatch_was_interrupted_gets_its_job(
+    launcher: Launcher, launched: Any, slurm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    monkeypatch.setattr("getpass.getuser", lambda: "me")
+    run = launched(job_id=None)
+    if not known:  # neither by the index nor by its directory
+        for path in (tmp_path / "home").rglob("runs.jsonl"):
+            path.unlink()
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+    job = replace(run, job_id="17")
+    slurm(queued(job, "RUNNING") + queued(replace(job, job_id="18"), "PENDING"))
+    assert [line.split()[1:3] for line in launcher("list").out.splitlines()[1:]] == [["-", "UNKNOWN"]], "which one?"
+    assert runs.read(run.record).job_id is None
+    slurm(queued(replace(job, user="you"), "RUNNING").replace("|me|", "|you|"))
+    assert [line.split()[1] for line in launcher("list").out.splitlines()[1:]] in ([], ["-"])
+    slurm(queued(job, "RUNNING"))
+    told = json.loads(launcher("list", "--json").out)["runs"]
+    assert [(one["name"], one["job_id"], one["state"]) for one in told] == [(run.name, "17", "RUNNING")]
+    healed = runs.read(run.record)
+    assert (healed.job_id, healed.submitted) == ("17", "2020-03-04T09:00:00+00:00")
+    assert "RUNNING" in launcher("status", "17").out
