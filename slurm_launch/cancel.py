@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
-from slurm_launch import joblog, observe, runs, slurm
-from slurm_launch.errors import SlurmUnavailable, UsageError, WrongMoment
+from slurm_launch import joblog, observe, process, runs, slurm
+from slurm_launch.errors import LaunchError, SlurmUnavailable, UsageError, WrongMoment
 from slurm_launch.launch import Tell
 from slurm_launch.observe import Asking
 from slurm_launch.process import Result
@@ -194,14 +194,53 @@ def _scancel(argv: list[str], ask: Asking) -> None:
         raise SlurmUnavailable(f"scancel failed:\n{text}", hint="`squeue --me` shows what is left")
 
 
-def remember(targets: Iterable[Target], tell: Tell) -> None:
-    """Note in the records that it was us: to Slurm a job that its own script ends is one that failed."""
-    when = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    for run in {target.run.record: target.run for target in targets}.values():
+@dataclass(frozen=True)
+class _Note:
+    """That we end these tasks, in their run's record."""
+
+    record: str
+    ids: str
+    when: str
+
+    def write(self) -> None:
+        """Who asked first stays."""
+        runs.change(self.record, lambda run: replace(run, cancelled={self.ids: self.when} | run.cancelled))
+
+    def take_back(self) -> None:
+        def without(run: Run) -> Run:
+            others = {ids: when for ids, when in run.cancelled.items() if (ids, when) != (self.ids, self.when)}
+            return replace(run, cancelled=others)
+
+        with suppress(UsageError):
+            runs.change(self.record, without)
+
+
+def end(targets: Sequence[Target], ask: Asking, tell: Tell, *, now: bool = False) -> None:
+    """Note in the records that it was us, then send it: to Slurm a job that its own script ends is one that failed."""
+    for cluster in sorted({target.run.cluster for target in targets}, key=str):
+        here = [target for target in targets if target.run.cluster == cluster]
+        notes = _notes(here, tell)
         try:
-            runs.update(replace(run, cancelled=when))
+            send(here, ask, now=now)
+        except LaunchError as error:
+            if not isinstance(error, process.TimedOut) and not slurm.is_lost(error.message):  # it may have arrived
+                for note in notes:
+                    note.take_back()
+            raise
+
+
+def _notes(targets: Iterable[Target], tell: Tell) -> list[_Note]:
+    when = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    by_record: dict[str, list[str]] = {}
+    for target in targets:
+        by_record.setdefault(target.run.record, []).append(target.id)
+    notes = [_Note(record, observe.together(ids), when) for record, ids in by_record.items()]
+    for note in notes:
+        try:
+            note.write()
         except UsageError as error:
             tell(f"the record cannot be changed, so `status` will not know that you cancelled it: {error.message}")
+    return notes
 
 
 def wait(

@@ -424,7 +424,7 @@ def _task(run: Run, state: JobState, source: str) -> Task:
         "started": state.started if state.nodes and not waiting else None,
         "ended": state.end if state.ended else None,
     }
-    cancelled = run.cancelled and state.state == "FAILED" and state.code in (75, None)
+    cancelled = state.state == "FAILED" and state.code in (75, None) and run.cancelled_at(state.id) is not None
     return Task(
         state.id,
         "CANCELLED" if cancelled else state.state,  # by the script's own teardown, which Slurm takes for a failure

@@ -56,9 +56,8 @@ def cancel(
 def _end(targets: Sequence[Target], now: bool, *, wait: bool, quiet: bool) -> list[Target]:
     """Cancel, and wait; returns those that are still there."""
     ask = asking()
-    cancelling.send(targets, ask, now=now)
+    cancelling.end(targets, ask, warn, now=now)
     try:
-        cancelling.remember(targets, warn)
         _explain(targets, now)
         if not wait:
             return []

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import cancel, process
+from slurm_launch import cancel, process, runs
 from slurm_launch.errors import SlurmUnavailable, UsageError
 from slurm_launch.observe import Asking
 from slurm_launch.process import Result
@@ -253,15 +253,57 @@ def test_the_log_tells_of_the_end_before_slurm_is_asked_again(run: Run) -> None:
     assert (len(slurm.asked), clock.now) == (4, 4.0)
 
 
-def test_the_record_remembers(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    from slurm_launch import runs
-
-    slurm = Slurm(line("12", "RUNNING"))
-    told: list[str] = []
-    targets = survey(slurm, (run, "12")).targets
+def test_the_record_remembers_which_tasks(run: Run) -> None:
+    run = replace(run, spec={"array": "0-4"})
     runs.write(run)
-    cancel.remember(targets, told.append)
-    assert runs.read(run.record).cancelled
-    assert not told
-    cancel.remember([replace(targets[0], run=replace(run, record="/nosuch/t.json"))], told.append)
+    slurm = Slurm("".join(line(f"12_{task}", "FAILED" if task == 2 else "RUNNING") for task in range(5)))
+    told: list[str] = []
+    cancel.end(survey(slurm, (run, "12_0")).targets, slurm.ask, told.append)
+    ((ids, when),) = runs.read(run.record).cancelled.items()
+    assert (ids, told) == ("12_0", [])
+    cancel.end(survey(slurm, (run, "12")).targets, slurm.ask, told.append)
+    kept = runs.read(run.record)
+    assert list(kept.cancelled) == ["12_[0-1,3-4]", "12_0"], "not what had ended before"
+    assert kept.cancelled_at("12_0") == when
+    assert [bool(kept.cancelled_at(f"12_{task}")) for task in range(5)] == [True, True, False, True, True]
+    strange = replace(survey(slurm, (run, "12_0")).targets[0], run=replace(run, record="/nosuch/t.json"))
+    cancel.end([strange], slurm.ask, told.append)
     assert "the record cannot be changed" in told[0]
+
+
+def test_what_others_wrote_into_the_record_stays(run: Run) -> None:
+    """Such as while the user is asked."""
+    runs.write(run)
+    slurm = Slurm(line("12", "RUNNING"))
+    targets = survey(slurm, (run, "12")).targets
+    runs.update(replace(run, tasks={"12": {"state": "FAILED"}}))
+    cancel.end(targets, slurm.ask, pytest.fail)
+    assert runs.read(run.record).tasks == {"12": {"state": "FAILED"}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "kept"),
+    [
+        (Result(("scancel",), 1, "", "scancel: error: Kill job error on job id 12: Access/permission denied\n"), False),
+        (Result(("scancel",), 1, "", "scancel: error: Unable to contact slurm controller (connect failure)\n"), False),
+        (Result(("scancel",), 1, "", "scancel: error: Socket timed out on send/recv operation\n"), True),
+        (process.SlurmTimedOut("scancel did not answer"), True),
+    ],
+)
+def test_the_record_knows_before_slurm_does(run: Run, answer: Any, kept: bool) -> None:
+    """Who follows the job may see its end at once. What scancel refuses is taken back."""
+    runs.write(run)
+    slurm = Slurm(line("12", "RUNNING"))
+    targets = survey(slurm, (run, "12")).targets
+    seen: list[dict[str, str]] = []
+
+    def scancel(argv: Sequence[str], **_: Any) -> Result:
+        seen.append(runs.read(run.record).cancelled)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer  # type: ignore[no-any-return]
+
+    with pytest.raises(SlurmUnavailable):
+        cancel.end(targets, Asking({}, runner=scancel), pytest.fail)
+    assert list(seen[0]) == ["12"]
+    assert bool(runs.read(run.record).cancelled) is kept

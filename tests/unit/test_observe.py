@@ -292,10 +292,10 @@ def test_a_job_that_is_back_in_the_queue_is_not_over(run: Run) -> None:
 def test_memory_does_not_wipe_out_what_others_wrote(run: Run) -> None:
     """`cancel` notes in the record that it was asked to, while `watch` goes on."""
     tasks = Scripted(queue(q("12", "CANCELLED", "15", end="11:49:00"))).look(run)
-    runs.update(replace(run, cancelled="2026-11-16T11:48:59+00:00"))
+    runs.update(replace(run, cancelled={"12": "2026-11-16T11:48:59+00:00"}))
     observe.remember(run, tasks)
     kept = runs.read(run.record)
-    assert (kept.cancelled, list(kept.tasks)) == ("2026-11-16T11:48:59+00:00", ["12"])
+    assert (kept.cancelled, list(kept.tasks)) == ({"12": "2026-11-16T11:48:59+00:00"}, ["12"])
 
 
 def test_what_two_remember_at_the_same_time(array: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -477,9 +477,22 @@ def test_cancelled_while_it_waited_it_never_started(run: Run) -> None:
 
 
 def test_a_teardown_that_we_asked_for_is_no_failure(run: Run) -> None:
-    run = replace(run, cancelled="2026-11-16T11:49:00+00:00")
+    run = replace(run, cancelled={"12": "2026-11-16T11:49:00+00:00"})
     assert Scripted(queue(q("12", "FAILED", "75:0", "NonZeroExitCode"))).one(run).state == "CANCELLED"
     assert Scripted(queue(q("12", "FAILED", "3:0", "NonZeroExitCode"))).one(run).code == 3
+
+
+def test_only_the_task_that_we_ended_was_cancelled(array: Run) -> None:
+    """Another one that was killed by somebody else has failed."""
+    slurm = Scripted(queue(*(q(f"12_{task}", "FAILED", "0:9") for task in range(6))))
+    when = "2026-11-16T11:49:00+00:00"
+    for ended, states in (
+        ({"12_0": when}, ["CANCELLED", *["FAILED"] * 5]),
+        ({"12_[0-1,4]": when}, ["CANCELLED", "CANCELLED", "FAILED", "FAILED", "CANCELLED", "FAILED"]),
+        ({"12": when}, ["CANCELLED"] * 6),
+        ({}, ["FAILED"] * 6),
+    ):
+        assert [task.state for task in slurm.look(replace(array, cancelled=ended))] == states
 
 
 def test_requeued(run: Run) -> None:

@@ -181,6 +181,18 @@ def test_root_leaves_the_record_of_another_user_alone(launcher: Launcher, launch
         runs.update(run)
 
 
+def test_who_was_cancelled_in_json(launcher: Launcher, launched: Any, slurm: Any) -> None:
+    when = "2020-03-04T09:00:30+00:00"
+    run = launched(spec={"array": "0-1"}, cancelled={"12_0": when})
+    slurm(queued(run, "FAILED", "75:0", task="_0") + queued(run, "FAILED", "75:0", task="_1"))
+    told = json.loads(launcher("status", "12", "--json").out)
+    assert [(one["state"], one["cancelled"]) for one in told["tasks"]] == [("CANCELLED", when), ("FAILED", None)]
+    assert told["cancelled"] == when
+    alone = launched("u", "13")
+    slurm(queued(alone, "RUNNING"))
+    assert json.loads(launcher("status", "13", "--json").out)["cancelled"] is None
+
+
 def test_list(launcher: Launcher, launched: Any, slurm: Any) -> None:
     good, bad = launched("good", "1", "2020-03-04T09:00:00+00:00"), launched("bad", "2", "2020-03-04T10:00:00+00:00")
     array = launched("many", "3", "2020-03-04T11:00:00+00:00")
