@@ -7,7 +7,7 @@ import os
 import pwd
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -247,6 +247,7 @@ def wait(
     targets: Sequence[Target],
     ask: Asking,
     *,
+    now: bool = False,
     grace: float = GRACE,
     gone: Callable[[Target], object],
     sleep: Callable[[float], object] = time.sleep,
@@ -254,8 +255,10 @@ def wait(
 ) -> list[Target]:
     """Until the jobs have gone; `gone` hears of each. Returns those that still run after `grace` seconds.
 
-    The logs are looked at twice a second; Slurm is asked when one of them tells of the end, and else now and then."""
+    The logs are looked at twice a second; Slurm is asked when one of them tells of the end, and else now and then. What
+    began after it was surveyed is asked to end here, and then has all of its time, unless `now` has ended it."""
     left = list(targets)
+    asked_to = {(target.run.cluster, target.id) for target in targets if target.listening}
     began = asked = clock()
     pause = 1.0
     while left:
@@ -267,26 +270,43 @@ def wait(
             if not told:
                 pause = min(10.0, pause * 2)
             asked = clock()
-            for target in _gone(left, ask):
+            alive = _alive(left, ask)
+            if alive is None:
+                alive = {(target.run.cluster, target.id): "" for target in left}
+            for target in [target for target in left if (target.run.cluster, target.id) not in alive]:
                 gone(target)
                 left.remove(target)
+            begun = [] if now else _begun(left, alive, asked_to)
+            if begun:
+                with suppress(LaunchError):
+                    send(begun, ask)
+                    asked_to |= {(target.run.cluster, target.id) for target in begun}
+                    began, late = clock(), grace <= 0
             if late:
                 break
     return left
 
 
-def _gone(targets: Sequence[Target], ask: Asking) -> list[Target]:
-    """Those that Slurm has ended, or is cleaning up after; none when it does not answer."""
+_Key = tuple[str | None, str]  # a cluster, and an id
+
+
+def _alive(targets: Sequence[Target], ask: Asking) -> dict[_Key, str] | None:
+    """The states of those that Slurm has not ended and is not cleaning up after; None when it does not answer."""
     with suppress(SlurmUnavailable):
         states = _states([target.run for target in targets], ask)
-        alive = {
-            (cluster, one.id)
+        return {
+            (cluster, one.id): one.state
             for cluster, jobs in states.items()
             for one in jobs
             if not one.ended and one.state not in _ENDING
         }
-        return [target for target in targets if (target.run.cluster, target.id) not in alive]
-    return []
+    return None
+
+
+def _begun(left: Sequence[Target], alive: Mapping[_Key, str], asked_to: Collection[_Key]) -> list[Target]:
+    """Those that listen now, and have not been asked to end."""
+    now = [replace(target, state=alive[target.run.cluster, target.id]) for target in left]
+    return [target for target in now if target.listening and (target.run.cluster, target.id) not in asked_to]
 
 
 def still_there(left: Sequence[Target], now: bool, grace: float = GRACE) -> WrongMoment:

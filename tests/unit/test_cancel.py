@@ -14,6 +14,7 @@ from slurm_launch.errors import SlurmUnavailable, UsageError
 from slurm_launch.observe import Asking
 from slurm_launch.process import Result
 from slurm_launch.runs import Run
+from tests.unit.conftest import Launcher
 
 
 def line(job: str, state: str, user: str = "alice", script: str = "/runs/t.sh", name: str = "t") -> str:
@@ -239,6 +240,43 @@ def test_waiting_asks_seldom_and_tells_of_each(run: Run) -> None:
     assert error.exit_code == 7
     assert "not ended after 60 s: job 12_0 12_1" in str(error)
     assert "slurm-launch cancel --now 12_0 12_1" in str(error)
+
+
+@pytest.mark.parametrize("now", [False, True])
+def test_what_begins_meanwhile_is_asked_to_end_too(run: Run, now: bool) -> None:
+    both = line("12_0", "RUNNING") + line("12_1", "PENDING")
+    slurm = Slurm(both)
+    targets = survey(slurm, (run, "12")).targets
+    slurm.answers = [*[line("12_0", "RUNNING") + line("12_1", "RUNNING")] * 3, GONE]
+    clock = Clock()
+    left = cancel.wait(targets, slurm.ask, now=now, gone=lambda _: None, sleep=clock.sleep, clock=clock)
+    assert left == []
+    assert slurm.cancelled() == ([] if now else [["--batch", "--signal=TERM", "12_1"]]), "once"
+
+
+def test_what_begins_meanwhile_has_all_of_its_time(run: Run) -> None:
+    slurm = Slurm(line("12", "PENDING"))
+    targets = survey(slurm, (run, "12")).targets
+    slurm.answers = [*[line("12", "PENDING")] * 8, line("12", "RUNNING")]
+    clock = Clock()
+    assert cancel.wait(targets, slurm.ask, gone=lambda _: None, sleep=clock.sleep, clock=clock) == targets
+    assert clock.now >= cancel.GRACE * 1.5
+    slurm.asked.clear()
+    assert cancel.wait(targets, slurm.ask, grace=0, gone=lambda _: None, sleep=clock.sleep, clock=clock) == targets
+    assert slurm.cancelled() == [["--batch", "--signal=TERM", "12"]], "without waiting for it"
+
+
+def test_after_the_question_slurm_is_asked_again(
+    run: Run, launcher: Launcher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Who thinks for a while would else end what runs by then as if it still waited."""
+    runs.write(replace(run, spec={"array": "0-1"}))
+    slurm = Slurm(line("12_0", "PENDING") + line("12_1", "PENDING"), line("12_0", "RUNNING") + line("12_1", "PENDING"))
+    monkeypatch.setattr("slurm_launch.cli.cancel.asking", lambda: slurm.ask)
+    monkeypatch.setattr(cancel, "_me", lambda: "alice")
+    monkeypatch.setattr("slurm_launch.cli.cancel._agreed", lambda _: True)
+    assert launcher("cancel", run.record, "--no-wait").code == 0
+    assert slurm.cancelled() == [["--state=PENDING", "12"], ["--batch", "--signal=TERM", "12_0"]]
 
 
 def test_the_log_tells_of_the_end_before_slurm_is_asked_again(run: Run) -> None:
