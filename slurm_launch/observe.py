@@ -140,6 +140,16 @@ def look(run: Run, ask: Asking, *, logs: bool = True) -> list[Task]:
     return [_with_log(task) if logs else task for task in known.in_order()]
 
 
+def look_at_files(run: Run) -> list[Task]:
+    """What the record and the logs tell, where Slurm does not answer."""
+    if run.job_id is None:
+        return [_unseen(run, "")]
+    known = _Known(run)
+    known.enter(remembered_tasks(run))
+    known.enter(_by_log(run, known.missing, asked=False))
+    return [_with_log(task) for task in known.in_order()]
+
+
 def look_at_all(
     all_runs: Sequence[Run], ask: Asking, user: str, adopt: Callable[[list[str]], Sequence[Run]] | None = None
 ) -> tuple[dict[str, list[Task]], LaunchError | None]:

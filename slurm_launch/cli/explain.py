@@ -51,7 +51,7 @@ def _look(run: Run) -> list[Task]:
         tasks = observe.look(run, asking())
     except SlurmUnavailable as error:
         note(f"{error.message}; this is what the files tell")
-        return [Task(run.job_id or "", observe.UNKNOWN, "none", run.log)]
+        return observe.look_at_files(run)
     observe.remember(run, tasks)
     return tasks
 
