@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import count
@@ -161,9 +164,17 @@ def write_record(path: Path, data: bytes) -> None:
 
 
 def replace_record(path: Path, data: bytes) -> None:
-    """Put a new record in the place of the old one, at once."""
+    """Put a new record in the place of the old one, at once, and with its mode.
+
+    Somebody else's is left alone, even by root: its owner could not use it any more."""
     try:
-        temporary = _write_beside(path, data, 0o600)
+        mode = 0o600
+        with suppress(FileNotFoundError):
+            status = path.stat()
+            mode = stat.S_IMODE(status.st_mode)
+            if status.st_uid != os.geteuid():
+                raise OSError(errno.EPERM, "the record is somebody else's")
+        temporary = _write_beside(path, data, mode)
         try:
             os.replace(temporary, path)
         except BaseException:
@@ -171,6 +182,42 @@ def replace_record(path: Path, data: bytes) -> None:
             raise
     except OSError as error:
         raise unwritable(path, error) from None
+
+
+PATIENCE = 2.0  # seconds for the lock of a record: longer only somebody holds it who has been stopped
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Nobody else who asks for this lock changes the file meanwhile. Where there are no locks it goes on without."""
+    descriptor = None
+    try:
+        with suppress(OSError):
+            for _ in range(100):  # somebody may have put another file in its place while we waited
+                descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+                if not lock(descriptor, PATIENCE) or os.path.samestat(os.fstat(descriptor), path.stat()):
+                    break
+                os.close(descriptor)
+                descriptor = None
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)  # which ends the lock
+
+
+def lock(descriptor: int, patience: float) -> bool:
+    """Whether a file could be locked; for as long as it is open."""
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)
+        except OSError:
+            return False
 
 
 _HINTS = {

@@ -7,14 +7,13 @@ import os
 import pwd
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
-from slurm_launch import joblog, observe, runs, slurm
-from slurm_launch.errors import SlurmUnavailable, UsageError, WrongMoment
-from slurm_launch.inside import task_of
+from slurm_launch import joblog, observe, process, runs, slurm
+from slurm_launch.errors import LaunchError, SlurmUnavailable, UsageError, WrongMoment
 from slurm_launch.launch import Tell
 from slurm_launch.observe import Asking
 from slurm_launch.process import Result
@@ -69,10 +68,11 @@ def survey(wanted: Sequence[tuple[Run, str]], ask: Asking, user: str | None = No
     targets: dict[tuple[str | None, str], Target] = {}
     over: dict[str, None] = {}
     for run, argument in wanted:
-        task = task_of(run, argument)
-        there = [
-            one for one in states[run.cluster] if one.id.partition("_")[0] == run.job_id and task in (None, one.id)
-        ]
+        there = [one for one in states[run.cluster] if one.id.partition("_")[0] == run.job_id]
+        tasks = observe.task_ids_in(run, argument)
+        if tasks is not None:
+            _check_tasks(run, tasks, there)
+            there = [one for one in there if one.id in set(tasks)]
         alive = [one for one in there if not one.ended]
         for one in alive:
             _check_identity(run, one, user)
@@ -80,10 +80,10 @@ def survey(wanted: Sequence[tuple[Run, str]], ask: Asking, user: str | None = No
             targets[run.cluster, one.id] = (
                 known
                 if known and known.whole
-                else Target(run, one.id, one.state, observe.log_of(run, one.id), task is None)
+                else Target(run, one.id, one.state, observe.log_of(run, one.id), tasks is None)
             )
         if not alive:
-            over[_how(run, task, there)] = None
+            over[_how(run, observe.together(tasks) if tasks else None, there)] = None
     return Survey(list(targets.values()), list(over))
 
 
@@ -129,6 +129,17 @@ def _check_identity(run: Run, job: JobState, user: str) -> None:
     what = f"{job.user or 'nobody knows whose'}, {job.name!r}, {job.script or 'without a script that Slurm tells of'}"
     hint = "nothing was cancelled; if it is yours after all: scancel"
     raise UsageError(f"job {job.id} is not the one of {run.name}, but another one: {what}", at=run.record, hint=hint)
+
+
+def _check_tasks(run: Run, tasks: Sequence[str], there: Sequence[JobState]) -> None:
+    """A task that the array never had is a slip of the pen, not one that has ended."""
+    array = observe.array_of(run)
+    known = {f"{run.job_id}_{number}" for number in slurm.array_numbers(array)} if array else {one.id for one in there}
+    strange = [task for task in tasks if task not in known]
+    if strange:
+        what = f"its tasks are {run.job_id}_[{array}]" if array else f"{run.name} is no array"
+        hint = f"nothing was cancelled; {what}"
+        raise UsageError(f"job {run.job_id} has no task {observe.together(strange)}", at="RUN", hint=hint)
 
 
 def _how(run: Run, task: str | None, there: Sequence[JobState]) -> str:
@@ -183,20 +194,60 @@ def _scancel(argv: list[str], ask: Asking) -> None:
         raise SlurmUnavailable(f"scancel failed:\n{text}", hint="`squeue --me` shows what is left")
 
 
-def remember(targets: Iterable[Target], tell: Tell) -> None:
-    """Note in the records that it was us: to Slurm a job that its own script ends is one that failed."""
-    when = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    for run in {target.run.record: target.run for target in targets}.values():
+@dataclass(frozen=True)
+class _Note:
+    """That we end these tasks, in their run's record."""
+
+    record: str
+    ids: str
+    when: str
+
+    def write(self) -> None:
+        """Who asked first stays."""
+        runs.change(self.record, lambda run: replace(run, cancelled={self.ids: self.when} | run.cancelled))
+
+    def take_back(self) -> None:
+        def without(run: Run) -> Run:
+            others = {ids: when for ids, when in run.cancelled.items() if (ids, when) != (self.ids, self.when)}
+            return replace(run, cancelled=others)
+
+        with suppress(UsageError):
+            runs.change(self.record, without)
+
+
+def end(targets: Sequence[Target], ask: Asking, tell: Tell, *, now: bool = False) -> None:
+    """Note in the records that it was us, then send it: to Slurm a job that its own script ends is one that failed."""
+    for cluster in sorted({target.run.cluster for target in targets}, key=str):
+        here = [target for target in targets if target.run.cluster == cluster]
+        notes = _notes(here, tell)
         try:
-            runs.update(replace(run, cancelled=when))
+            send(here, ask, now=now)
+        except LaunchError as error:
+            if not isinstance(error, process.TimedOut) and not slurm.is_lost(error.message):  # it may have arrived
+                for note in notes:
+                    note.take_back()
+            raise
+
+
+def _notes(targets: Iterable[Target], tell: Tell) -> list[_Note]:
+    when = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    by_record: dict[str, list[str]] = {}
+    for target in targets:
+        by_record.setdefault(target.run.record, []).append(target.id)
+    notes = [_Note(record, observe.together(ids), when) for record, ids in by_record.items()]
+    for note in notes:
+        try:
+            note.write()
         except UsageError as error:
             tell(f"the record cannot be changed, so `status` will not know that you cancelled it: {error.message}")
+    return notes
 
 
 def wait(
     targets: Sequence[Target],
     ask: Asking,
     *,
+    now: bool = False,
     grace: float = GRACE,
     gone: Callable[[Target], object],
     sleep: Callable[[float], object] = time.sleep,
@@ -204,8 +255,10 @@ def wait(
 ) -> list[Target]:
     """Until the jobs have gone; `gone` hears of each. Returns those that still run after `grace` seconds.
 
-    The logs are looked at twice a second; Slurm is asked when one of them tells of the end, and else now and then."""
+    The logs are looked at twice a second; Slurm is asked when one of them tells of the end, and else now and then. What
+    began after it was surveyed is asked to end here, and then has all of its time, unless `now` has ended it."""
     left = list(targets)
+    asked_to = {(target.run.cluster, target.id) for target in targets if target.listening}
     began = asked = clock()
     pause = 1.0
     while left:
@@ -217,26 +270,43 @@ def wait(
             if not told:
                 pause = min(10.0, pause * 2)
             asked = clock()
-            for target in _gone(left, ask):
+            alive = _alive(left, ask)
+            if alive is None:
+                alive = {(target.run.cluster, target.id): "" for target in left}
+            for target in [target for target in left if (target.run.cluster, target.id) not in alive]:
                 gone(target)
                 left.remove(target)
+            begun = [] if now else _begun(left, alive, asked_to)
+            if begun:
+                with suppress(LaunchError):
+                    send(begun, ask)
+                    asked_to |= {(target.run.cluster, target.id) for target in begun}
+                    began, late = clock(), grace <= 0
             if late:
                 break
     return left
 
 
-def _gone(targets: Sequence[Target], ask: Asking) -> list[Target]:
-    """Those that Slurm has ended, or is cleaning up after; none when it does not answer."""
+_Key = tuple[str | None, str]  # a cluster, and an id
+
+
+def _alive(targets: Sequence[Target], ask: Asking) -> dict[_Key, str] | None:
+    """The states of those that Slurm has not ended and is not cleaning up after; None when it does not answer."""
     with suppress(SlurmUnavailable):
         states = _states([target.run for target in targets], ask)
-        alive = {
-            (cluster, one.id)
+        return {
+            (cluster, one.id): one.state
             for cluster, jobs in states.items()
             for one in jobs
             if not one.ended and one.state not in _ENDING
         }
-        return [target for target in targets if (target.run.cluster, target.id) not in alive]
-    return []
+    return None
+
+
+def _begun(left: Sequence[Target], alive: Mapping[_Key, str], asked_to: Collection[_Key]) -> list[Target]:
+    """Those that listen now, and have not been asked to end."""
+    now = [replace(target, state=alive[target.run.cluster, target.id]) for target in left]
+    return [target for target in now if target.listening and (target.run.cluster, target.id) not in asked_to]
 
 
 def still_there(left: Sequence[Target], now: bool, grace: float = GRACE) -> WrongMoment:

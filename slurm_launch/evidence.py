@@ -44,6 +44,8 @@ class Facts:
     log_line: int | None = 1  # the number of its first line; None: unknown
     ray_logs: Mapping[str, str] = field(default_factory=dict)  # by their paths below <name>.ray
     spec: Mapping[str, Any] = field(default_factory=dict)  # the options given, by their YAML keys
+    asked: bool = True  # whether Slurm has answered
+    cancelled: str | None = None  # when `slurm-launch cancel` was asked to end it
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
 
 from slurm_launch.evidence import Facts, Line, Scene, gather, matching, some
 from slurm_launch.observe import Task
+from slurm_launch.run_report import clock
 from slurm_launch.runs import Run
 from slurm_launch.slurm_words import how_it_ended, why_it_waits
 
@@ -145,10 +147,15 @@ def _not_failed(scene: Scene) -> Finding | None:
 
 
 def _waits(scene: Scene) -> Finding | None:
-    if scene.facts.state not in ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"):
+    if not _task(scene).waiting:
         return None
     reason = scene.facts.reason
     return Finding(values={"why": why_it_waits(reason) or f"Slurm says {reason}"})
+
+
+def _task(scene: Scene) -> Task:
+    """What a state means, `status` knows."""
+    return Task("", scene.facts.state, "none", "")
 
 
 def _never(scene: Scene) -> Finding | None:
@@ -181,9 +188,8 @@ def _never_enough(scene: Scene) -> Finding | None:
 
 
 def _runs(scene: Scene) -> Finding | None:
-    states = ("RUNNING", "CONFIGURING", "SUSPENDED", "STOPPED", "STAGE_OUT", "SIGNALING", "RESIZING")
-    runs = scene.facts.state in states or (scene.facts.state == "COMPLETING" and scene.end is None)
-    return Finding(_last(scene)) if runs else None
+    ends = scene.facts.state == "COMPLETING" and scene.end is not None  # how, its log tells already
+    return Finding(_last(scene)) if _task(scene).running and not ends else None
 
 
 def _ray_oom(scene: Scene) -> Finding | None:
@@ -651,8 +657,20 @@ def explain(facts: Facts) -> Explanation:
     for rule in RULES:
         found = rule.find(scene)
         if found is not None:
-            return _explanation(rule, found, scene)
+            return _explanation(_with_what_we_know(rule, facts), found, scene)
     raise AssertionError("the last rule fits everything")
+
+
+def _with_what_we_know(rule: Rule, facts: Facts) -> Rule:
+    """Other words where it was us who ended the job, or nobody has told whether it has ended."""
+    if rule.cause == "cancelled" and facts.cancelled:
+        when = clock(datetime.fromisoformat(facts.cancelled), datetime.now(timezone.utc))
+        sentence = f"the job was cancelled by `slurm-launch cancel`, at {when}"
+        return replace(rule, sentence=sentence, advice="nothing, if that was meant; else submit again")
+    if rule.cause == "unknown" and not facts.asked:
+        sentence = "Slurm does not answer, and the files tell of no end: the job may still wait, or run"
+        return replace(rule, sentence=sentence, advice="try again later; `scontrol ping` tells whether Slurm is up")
+    return rule
 
 
 def _explanation(rule: Rule, found: Finding, scene: Scene) -> Explanation:
@@ -687,5 +705,6 @@ def _explanation(rule: Rule, found: Finding, scene: Scene) -> Explanation:
 
 def explain_task(run: Run, task: Task) -> Explanation:
     """Of a run that was looked up: why this job, or task of an array, failed."""
-    texts = gather(task.log, f"{task.log.removesuffix('.log')}.ray")
-    return explain(Facts(task.state, task.reason, task.code, task.signal, spec=run.spec, **texts))
+    known = gather(task.log, f"{task.log.removesuffix('.log')}.ray")
+    known |= {"spec": run.spec, "asked": task.asked, "cancelled": run.cancelled_at(task.id)}
+    return explain(Facts(task.state, task.reason, task.code, task.signal, **known))

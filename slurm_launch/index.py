@@ -8,19 +8,17 @@ path of one of its files, and from the directory where its record lies.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
 import stat
 import tempfile
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_launch import runs
+from slurm_launch import artifacts, runs
 from slurm_launch.errors import UsageError
 from slurm_launch.runs import Run
 
@@ -226,23 +224,9 @@ def _locked(path: Path) -> Iterator[tuple[int, bool]]:
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError("the index is no file")
-        yield descriptor, _lock(descriptor)
+        yield descriptor, artifacts.lock(descriptor, PATIENCE)
     finally:
         os.close(descriptor)  # which ends the lock
-
-
-def _lock(descriptor: int) -> bool:
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.01)
-        except OSError:
-            return False
 
 
 def _is_at(descriptor: int, path: Path) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,22 +47,17 @@ def find(run: Run, argument: str | None, ask: Asking) -> Place:
 
 def task_of(run: Run, argument: str | None) -> str | None:
     """The task of an array that an argument names, as 12_3; None when it names a whole run."""
-    if argument is None or run.job_id is None:
-        return None
-    if re.fullmatch(rf"{run.job_id}_\d+", argument):
-        return argument
-    by_log = re.fullmatch(rf"{re.escape(run.name)}_(\d+)\.log", os.path.basename(argument))
-    return f"{run.job_id}_{by_log[1]}" if by_log else None
+    ids = observe.task_ids_in(run, argument)
+    if ids is not None and len(ids) > 1:
+        raise UsageError(f"{argument} are {len(ids)} tasks", at="RUN", hint=f"name one of them, such as {ids[0]}")
+    return ids[0] if ids else None
 
 
 def choose(run: Run, argument: str | None, tasks: Sequence[Task]) -> Task:
     """The one that is meant; of an array the one that runs, if there is but one."""
     wanted = task_of(run, argument)
     if wanted is not None:
-        for task in tasks:
-            if task.id == wanted:
-                return task
-        raise UsageError(f"nothing is known of {wanted}", at="RUN", hint=_tasks(tasks))
+        return observe.these(run, tasks, [wanted])[0]
     running = [task for task in tasks if task.running]
     if len(tasks) == 1 or len(running) == 1:
         return (running or list(tasks))[0]

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from slurm_launch import joblog, process, runs, slurm
-from slurm_launch.errors import LaunchError, SlurmUnavailable
+from slurm_launch.errors import LaunchError, SlurmUnavailable, UsageError
 from slurm_launch.joblog import Life
 from slurm_launch.launch import TIMEOUT
 from slurm_launch.process import Result, Runner
@@ -140,14 +140,26 @@ def look(run: Run, ask: Asking, *, logs: bool = True) -> list[Task]:
     return [_with_log(task) if logs else task for task in known.in_order()]
 
 
+def look_at_files(run: Run) -> list[Task]:
+    """What the record and the logs tell, where Slurm does not answer."""
+    if run.job_id is None:
+        return [_unseen(run, "")]
+    known = _Known(run)
+    known.enter(remembered_tasks(run))
+    known.enter(_by_log(run, known.missing, asked=False))
+    return [_with_log(task) for task in known.in_order()]
+
+
 def look_at_all(
     all_runs: Sequence[Run], ask: Asking, user: str, adopt: Callable[[list[str]], Sequence[Run]] | None = None
 ) -> tuple[dict[str, list[Task]], LaunchError | None]:
     """The tasks of each run, by its record; and what kept Slurm from answering. Only the ends of logs are read.
 
     One squeue, at most one sacct; twice that when some runs are on other clusters than the one that is near. `adopt`
-    gets the scripts of the user's jobs that are of none of these runs, and returns the runs that they are of.
+    gets the scripts of the user's jobs that are of none of these runs, and returns the runs that they are of. A run
+    without a job id gets the one of the job in the queue that has its script.
     """
+    without = [run for run in all_runs if not run.job_id]
     all_known = [_Known(run) for run in all_runs if run.job_id]
     near = [known for known in all_known if not known.run.cluster]
     far = [known for known in all_known if known.run.cluster]
@@ -161,8 +173,13 @@ def look_at_all(
         if adopt is not None:
             scripts = {known.run.script for known in group}
             strange = [state.script for state in queue if state.user == user and state.script]
-            new = adopt([script for script in dict.fromkeys(strange) if script not in scripts])
+            new = list(adopt([script for script in dict.fromkeys(strange) if script not in scripts]))
+            without += [run for run in new if not run.job_id]
             found_now = [_Known(run) for run in new if run.job_id]
+            group += found_now
+            all_known += found_now
+        if group is near:  # of jobs on several clusters nobody tells which is where
+            found_now = [_Known(run) for lost in without if (run := _healed(lost, queue)).job_id]
             group += found_now
             all_known += found_now
         _hand_out(queue, "squeue", group)
@@ -174,8 +191,34 @@ def look_at_all(
         for known in forgotten:
             known.enter(_by_log(known.run, known.missing, asked=not failed))
         problem = problem or failed
-    found = {run.record: [_unseen(run, "")] for run in all_runs}
+    found = {run.record: [_unseen(run, "")] for run in (*all_runs, *without)}
     return found | {known.run.record: known.in_order() for known in all_known}, problem
+
+
+def _healed(run: Run, queue: Iterable[JobState]) -> Run:
+    """A run whose sbatch was interrupted, with its job: the one in the queue that has its script, if it is but one."""
+    ours = [state for state in queue if state.script == run.script and state.user in (None, run.user)]
+    if len({_job_of(state.id) for state in ours}) != 1:
+        return run
+    submitted = min((state.submitted for state in ours if state.submitted), default=None)
+    when = submitted.isoformat(timespec="seconds") if submitted else run.created
+
+    def heal(run: Run) -> Run:
+        return run if run.job_id else run.with_job(_job_of(ours[0].id), None, when)  # sbatch may be at work still
+
+    with suppress(LaunchError):
+        return runs.change(run.record, heal)
+    return heal(run)
+
+
+def with_job(run: Run, tasks: Sequence[Task]) -> Run:
+    """A run with the job id that was found for it while it was looked at."""
+    if run.job_id or not tasks[0].id:
+        return run
+    submitted = tasks[0].times.get("submitted")
+    return run.with_job(
+        _job_of(tasks[0].id), None, submitted.isoformat(timespec="seconds") if submitted else run.created
+    )
 
 
 class _Known:
@@ -227,6 +270,64 @@ def array_of(run: Run) -> str | None:
     return str(text) if text and slurm.array_numbers(str(text)) else None
 
 
+_NUMBERS = r"\d{1,9}(?:-\d{1,9}(?::\d{1,9})?)?"
+
+
+def task_ids_in(run: Run, argument: str | None) -> list[str] | None:
+    """Which tasks of an array an argument names: as 12_3, as 12_[3-5], or by the log. None: it names the whole run."""
+    if argument is None or run.job_id is None:
+        return None
+    if log := re.fullmatch(rf"{re.escape(run.name)}_(\d{{1,9}})\.log", os.path.basename(argument), re.ASCII):
+        return [f"{run.job_id}_{int(log[1])}"]
+    if run.name.startswith(argument):  # 12_2026 may be the beginning of a name
+        return None
+    if number := re.fullmatch(rf"{run.job_id}_(\d{{1,9}})", argument, re.ASCII):
+        return [f"{run.job_id}_{int(number[1])}"]
+    if not argument.startswith(f"{run.job_id}_["):
+        return None
+    whole = re.fullmatch(rf"\d+_\[{_NUMBERS}(?:,{_NUMBERS})*(?:%\d+)?\]", argument, re.ASCII)
+    ids = slurm.task_ids(argument) if whole else []
+    if not ids:
+        hint = f"write {run.job_id}_3, or several as {run.job_id}_[3-5,8]"
+        raise UsageError(f"no tasks can be read from {argument!r}", at="RUN", hint=hint)
+    return ids
+
+
+def these(run: Run, tasks: Sequence[Task], ids: Sequence[str] | None) -> list[Task]:
+    """Of a run's tasks those with these ids, or all; of tasks that wait together only these."""
+    if ids is None:
+        return list(tasks)
+    wanted, found = dict.fromkeys(ids), []
+    for task in tasks:
+        within = slurm.task_ids(task.id)
+        ours = [one for one in within if one in wanted]
+        if ours and len(ours) == len(within):
+            found.append(task)
+        elif ours:
+            found.append(replace(task, id=together(ours), log=log_of(run, together(ours))))
+        for one in ours:
+            del wanted[one]
+    if wanted:
+        shown = ", ".join(f"{task.id} {task.state}" for task in tasks[:10])
+        hint = f"there are: {shown}{' ...' if len(tasks) > 10 else ''}"
+        raise UsageError(f"there is no task {together(list(wanted))}", at="RUN", hint=hint)
+    return found
+
+
+def together(task_ids: Sequence[str]) -> str:
+    """Tasks of an array in one, as Slurm does: 12_[4-9]."""
+    if len(task_ids) == 1:
+        return task_ids[0]
+    spans: list[list[int]] = []
+    for number in (int(task_id.rpartition("_")[2]) for task_id in task_ids):
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    text = ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in spans)
+    return f"{_job_of(task_ids[0])}_[{text}]"
+
+
 def is_of(run: Run, state: JobState) -> bool:
     """Whether a job is the one of this run: a job id begins anew after a reset, and a record can be copied."""
     if state.script is not None:  # a path from squeue, the whole line from sacct
@@ -255,14 +356,17 @@ def remember(run: Run, tasks: Sequence[Task]) -> Run:
     """Put what has ended into the record, for when Slurm has forgotten it. Where that cannot be, nothing is lost."""
     known = [task for task in tasks if task.state != UNKNOWN and task.source != "record"]
     again = {one for task in known for one in slurm.task_ids(task.id)}  # among them what has been requeued
-    data = {task_id: old for task_id, old in run.tasks.items() if not again.intersection(slurm.task_ids(task_id))}
-    data |= {task.id: memory(task) for task in known if task.ended}
-    if data == run.tasks:
+    ended = {task.id: memory(task) for task in known if task.ended}
+
+    def learn(run: Run) -> Run:
+        kept = {task_id: old for task_id, old in run.tasks.items() if not again.intersection(slurm.task_ids(task_id))}
+        return replace(run, tasks=kept | ended)
+
+    if learn(run) == run:
         return run
-    run = replace(run, tasks=data)
     with suppress(LaunchError):  # somebody else's directory, a full disk, or the record is gone
-        runs.update(replace(runs.read(run.record), tasks=data))  # `cancel` may have written there meanwhile
-    return run
+        runs.change(run.record, learn)
+    return learn(run)
 
 
 def memory(task: Task) -> dict[str, Any]:
@@ -330,7 +434,7 @@ def _task(run: Run, state: JobState, source: str) -> Task:
         "started": state.started if state.nodes and not waiting else None,
         "ended": state.end if state.ended else None,
     }
-    cancelled = run.cancelled and state.state == "FAILED" and state.code in (75, None)
+    cancelled = state.state == "FAILED" and state.code in (75, None) and run.cancelled_at(state.id) is not None
     return Task(
         state.id,
         "CANCELLED" if cancelled else state.state,  # by the script's own teardown, which Slurm takes for a failure
@@ -398,15 +502,8 @@ def _by_log(run: Run, task_ids: Iterable[str], asked: bool = True) -> list[Task]
 
 
 def _together(run: Run, task_ids: Sequence[str]) -> list[str]:
-    """Tasks of which there is nothing at all in one, as Slurm does: 12_[4-9]."""
+    """Tasks of which there is nothing at all in one."""
     without = [task_id for task_id in task_ids if not os.path.exists(log_of(run, task_id))]
     if len(without) < 2:
         return list(task_ids)
-    spans: list[list[int]] = []
-    for number in (int(task_id.rpartition("_")[2]) for task_id in without):
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    text = ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in spans)
-    return [*(task_id for task_id in task_ids if task_id not in set(without)), f"{run.job_id}_[{text}]"]
+    return [*(task_id for task_id in task_ids if task_id not in set(without)), together(without)]

@@ -67,9 +67,9 @@ def tasks_in(task: Task) -> int:
 
 def as_json(run: Run, tasks: Sequence[Task], now: datetime) -> dict[str, Any]:
     """A run for programs; one that is no array has its task's fields at the top, too."""
-    told = [_task_json(task, now) for task in tasks]
-    keys = ("name", "exp_name", "job_id", "cluster", "script", "log", "record", "cancelled")
-    about = {key: getattr(run, key) for key in keys}
+    told = [_task_json(task, now) | {"cancelled": run.cancelled_at(task.id)} for task in tasks]
+    keys = ("name", "exp_name", "job_id", "cluster", "script", "log", "record")
+    about = {key: getattr(run, key) for key in keys} | {"cancelled": max(run.cancelled.values(), default=None)}
     alone = told[0] if len(told) == 1 and "_" not in tasks[0].id else {"state": state_of(tasks)}
     return about | {key: value for key, value in alone.items() if key not in ("id", "log")} | {"tasks": told}
 

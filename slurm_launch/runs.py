@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from slurm_launch import artifacts
+from slurm_launch import artifacts, slurm
 from slurm_launch.errors import UsageError
 
 SCHEMA = 1
@@ -38,15 +39,26 @@ class Run:
     host: str
     version: str
     schema: int = SCHEMA
-    cancelled: str | None = None  # when we were asked to end it
+    cancelled: dict[str, str] = field(default_factory=dict)  # when we were asked to end what: 12, 12_3 or 12_[4-9]
     tasks: dict[str, Any] = field(default_factory=dict)  # how each job or task of an array ended, once that is known
 
     def with_job(self, job_id: str, cluster: str | None, submitted: str) -> Run:
         return replace(self, job_id=job_id, cluster=cluster, submitted=submitted)
 
+    def cancelled_at(self, task_id: str) -> str | None:
+        """When we were asked to end a job, or a task of an array; None: never."""
+        wanted = set(slurm.task_ids(task_id))
+        times = [time for ids, time in self.cancelled.items() if ids == self.job_id or wanted <= _ids(ids)]
+        return min(times, default=None)
+
     def to_json(self) -> str:
         data = asdict(self)
         return json.dumps({"schema": data.pop("schema"), **data}, indent=2) + "\n"
+
+
+@cache  # an array may have thousands of tasks, and each is asked for
+def _ids(text: str) -> frozenset[str]:
+    return frozenset(slurm.task_ids(text))
 
 
 def write(run: Run) -> None:
@@ -57,6 +69,16 @@ def write(run: Run) -> None:
 def update(run: Run) -> None:
     """Put the record in the place of its former self."""
     artifacts.replace_record(Path(run.record), run.to_json().encode("ascii"))
+
+
+def change(record: str, function: Callable[[Run], Run]) -> Run:
+    """Change a record as it is now, not as it was read a while ago: others may have written there meanwhile."""
+    with artifacts.locked(Path(record)):
+        before = read(record)
+        after = function(before)
+        if after != before:
+            update(after)
+    return after
 
 
 def read(path: str | os.PathLike[str]) -> Run:
@@ -78,12 +100,15 @@ def read(path: str | os.PathLike[str]) -> Run:
 
 def _checked(data: Mapping[str, Any], at: str) -> Run:
     known = {one.name: str(one.type) for one in fields(Run)}
-    data = {"cancelled": None, "tasks": {}, **data}  # unknown to the first records
+    data = {"cancelled": {}, "tasks": {}, **data}  # unknown to the first records
+    if not isinstance(data["cancelled"], dict):  # one time, or none, for all of it
+        data["cancelled"] = {} if data["cancelled"] is None else {str(data.get("job_id")): data["cancelled"]}
     kinds: dict[str, Any] = {
         "str": str,
         "str | None": (str, type(None)),
         "int": int,
         "dict[str, Any]": dict,
+        "dict[str, str]": dict,
         "list[str]": list,
     }
     for name, kind in known.items():
@@ -91,15 +116,16 @@ def _checked(data: Mapping[str, Any], at: str) -> Run:
             raise _damaged(at, f"{name} is missing")
         if not isinstance(data[name], kinds[kind]):
             raise _damaged(at, f"{name} is {type(data[name]).__name__}")
-    for name in ("created", "submitted", "cancelled"):
-        if data[name] is not None and not _is_time(data[name]):
+    times = [(name, data[name]) for name in ("created", "submitted") if data[name] is not None]
+    for name, time in (*times, *(("cancelled", time) for time in data["cancelled"].values())):
+        if not _is_time(time):
             raise _damaged(at, f"{name} is no time")
     return Run(**{name: data[name] for name in known})
 
 
-def _is_time(text: str) -> bool:
+def _is_time(text: object) -> bool:
     try:
-        return datetime.fromisoformat(text).tzinfo is not None
+        return isinstance(text, str) and datetime.fromisoformat(text).tzinfo is not None
     except ValueError:
         return False
 

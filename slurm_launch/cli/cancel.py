@@ -28,13 +28,19 @@ def cancel(
 ) -> int:
     """End runs by their own teardown: the command gets SIGTERM and ten seconds, with its Ray still there."""
     ask = asking()
-    there = cancelling.survey([(found(argument), argument) for argument in run], ask)
+    wanted = [(found(argument), argument) for argument in run]
+    there = cancelling.survey(wanted, ask)
     for text in there.over:
         note(text)
+    if len(there.targets) > 1 and not yes:
+        if not _agreed(there.targets):
+            note("nothing was cancelled")
+            return 0
+        told = there.over
+        there = cancelling.survey(wanted, ask)  # much may have begun or ended before the answer came
+        for text in there.over:
+            note(text) if text not in told else None
     targets = there.targets
-    if len(targets) > 1 and not yes and not _agreed(targets):
-        note("nothing was cancelled")
-        return 0
     left: list[Target] = []
     try:
         if targets:
@@ -56,14 +62,15 @@ def cancel(
 def _end(targets: Sequence[Target], now: bool, *, wait: bool, quiet: bool) -> list[Target]:
     """Cancel, and wait; returns those that are still there."""
     ask = asking()
-    cancelling.send(targets, ask, now=now)
+    cancelling.end(targets, ask, warn, now=now)
     try:
-        cancelling.remember(targets, warn)
         _explain(targets, now)
         if not wait:
+            if not now and {"PENDING", "RUNNING"} <= {target.state for target in targets}:  # one may just have begun
+                cancelling.wait(targets, ask, grace=0, gone=lambda _: None)
             return []
         show = (lambda _: None) if quiet else (lambda target: print(f"job {target.id} has ended", flush=True))
-        return cancelling.wait(targets, ask, gone=show)
+        return cancelling.wait(targets, ask, now=now, gone=show)
     except KeyboardInterrupt:
         note(f"the cancellation goes on; `slurm-launch status {targets[0].id}` tells how far it is")
         raise

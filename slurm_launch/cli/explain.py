@@ -11,7 +11,7 @@ import typer
 
 from slurm_launch import observe
 from slurm_launch.cli.output import markup, note, print_json, printable
-from slurm_launch.cli.run_argument import RunArgument, asking, found, of_argument
+from slurm_launch.cli.run_argument import RunArgument, asking, found
 from slurm_launch.errors import SlurmUnavailable
 from slurm_launch.explain import Explanation, explain_task
 from slurm_launch.observe import Task
@@ -28,7 +28,8 @@ def explain(
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
 ) -> int:
     run = found(run_argument)
-    tasks = of_argument(_look(run), run_argument)
+    wanted = observe.task_ids_in(run, run_argument)
+    tasks = observe.these(run, _look(run), wanted)
     explained = [(task, explain_task(run, task)) for task in worth_telling(tasks)]
     if as_json:
         answers = [{"id": task.id, "state": task.state, "log": task.log, **asdict(why)} for task, why in explained]
@@ -50,7 +51,7 @@ def _look(run: Run) -> list[Task]:
         tasks = observe.look(run, asking())
     except SlurmUnavailable as error:
         note(f"{error.message}; this is what the files tell")
-        return [Task(run.job_id or "", observe.UNKNOWN, "none", run.log)]
+        return observe.look_at_files(run)
     observe.remember(run, tasks)
     return tasks
 

@@ -72,6 +72,10 @@ def list_runs(
         older, runs = len(runs) - len(runs[:last]), runs[:last]
     asked_for = bool(runs)
     known, problem = observe.look_at_all(tuple(runs), asking(), _user(), adopt)
+    for place, run in enumerate(runs):
+        runs[place] = observe.with_job(run, known[run.record])
+        if runs[place] != run:  # now it can be found by its job id, too
+            index.add(runs[place], os.environ)
     problem = problem if asked_for else None  # who has launched nothing need not have Slurm
     if states:
         runs = [run for run in runs if any(_is_in(task, states) for task in known[run.record])]

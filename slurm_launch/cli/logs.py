@@ -97,10 +97,7 @@ def _task(run: Run, argument: str | None) -> tuple[str, str]:
 
 def _known(run: Run, task_id: str) -> Task:
     """What Slurm and the log tell of it."""
-    for task in observe.look(run, asking()):
-        if task.id == task_id or task.source == "none":
-            return task
-    return Task(task_id, observe.UNKNOWN, "none", observe.log_of(run, task_id))
+    return observe.these(run, observe.look(run, asking()), [task_id] if "_" in task_id else None)[0]
 
 
 def _missing(run: Run, task_id: str, log: str) -> LaunchError:

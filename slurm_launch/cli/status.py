@@ -11,7 +11,7 @@ import typer
 
 from slurm_launch import observe, run_report
 from slurm_launch.cli.output import markup, print_json, printable
-from slurm_launch.cli.run_argument import RunArgument, asking, found, of_argument
+from slurm_launch.cli.run_argument import RunArgument, asking, found
 
 app = typer.Typer(add_completion=False, rich_markup_mode=markup())
 
@@ -25,7 +25,7 @@ def status(
     run = found(run_argument)
     tasks = observe.look(run, asking())
     run = observe.remember(run, tasks)
-    tasks = of_argument(tasks, run_argument)
+    tasks = observe.these(run, tasks, observe.task_ids_in(run, run_argument))
     now = datetime.now(timezone.utc)
     if as_json:
         print_json(**run_report.as_json(run, tasks, now))

@@ -127,7 +127,9 @@ def test_the_record_appears_whole_and_is_never_overwritten(folder: Path) -> None
     with pytest.raises(UsageError, match="cannot write: File exists"):
         artifacts.write_record(record, b"second")
     assert record.read_bytes() == b"first"
+    record.chmod(0o640)
     artifacts.replace_record(record, b"third")
+    assert stat.S_IMODE(record.stat().st_mode) == 0o640
     assert record.read_bytes() == b"third"
     assert entries(folder) == ["t.json"]
 

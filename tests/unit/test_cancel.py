@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import cancel, process
+from slurm_launch import cancel, process, runs
 from slurm_launch.errors import SlurmUnavailable, UsageError
 from slurm_launch.observe import Asking
 from slurm_launch.process import Result
 from slurm_launch.runs import Run
+from tests.unit.conftest import Launcher
 
 
 def line(job: str, state: str, user: str = "alice", script: str = "/runs/t.sh", name: str = "t") -> str:
@@ -115,12 +116,34 @@ def test_an_array_is_one_order_and_not_thousands(run: Run) -> None:
 
 def test_tasks_of_an_array_alone(run: Run) -> None:
     slurm = Slurm("".join(line(f"12_{task}", state) for task, state in enumerate(["RUNNING", "RUNNING", "PENDING"])))
+    run = replace(run, spec={"array": "0-7"})
     found = survey(slurm, (run, "12_1"), (run, f"{run.name}_2.log"), (run, "12_7"))
     assert [target.id for target in found.targets] == ["12_1", "12_2"]
     assert found.over == [f"job 12_7 ({run.name}) has ended already"]
     assert found.targets[0].log == f"{run.log.removesuffix('.log')}_1.log"
     cancel.send(found.targets, slurm.ask)
     assert slurm.cancelled() == [["12_2"], ["--batch", "--signal=TERM", "12_1"]]
+
+
+def test_several_tasks_in_one_word(run: Run) -> None:
+    run = replace(run, spec={"array": "0-9"})
+    slurm = Slurm("".join(line(f"12_{task}", "PENDING" if task else "RUNNING") for task in range(8)))
+    found = survey(slurm, (run, "12_[3-5]"), (run, "12_[8-9]"))
+    assert [target.id for target in found.targets] == ["12_3", "12_4", "12_5"]
+    assert found.over == [f"job 12_[8-9] ({run.name}) has ended already"]
+    cancel.send(found.targets, slurm.ask)
+    assert slurm.cancelled() == [["12_3", "12_4", "12_5"]]
+
+
+def test_a_task_that_the_array_does_not_have(run: Run) -> None:
+    slurm = Slurm(line("12_0", "RUNNING") + line("12_1", "PENDING"))
+    array = replace(run, spec={"array": "0-1"})
+    for argument, missing in (("12_99", "12_99"), ("12_[0-3]", r"12_\[2-3\]")):
+        with pytest.raises(UsageError, match=f"job 12 has no task {missing}") as error:
+            survey(slurm, (array, argument))
+        assert "nothing was cancelled; its tasks are 12_[0-1]" in str(error.value)
+    with pytest.raises(UsageError, match="has no task 12_0"):
+        survey(Slurm(line("12", "RUNNING")), (run, "12_0"))
 
 
 @pytest.mark.parametrize(
@@ -219,6 +242,43 @@ def test_waiting_asks_seldom_and_tells_of_each(run: Run) -> None:
     assert "slurm-launch cancel --now 12_0 12_1" in str(error)
 
 
+@pytest.mark.parametrize("now", [False, True])
+def test_what_begins_meanwhile_is_asked_to_end_too(run: Run, now: bool) -> None:
+    both = line("12_0", "RUNNING") + line("12_1", "PENDING")
+    slurm = Slurm(both)
+    targets = survey(slurm, (run, "12")).targets
+    slurm.answers = [*[line("12_0", "RUNNING") + line("12_1", "RUNNING")] * 3, GONE]
+    clock = Clock()
+    left = cancel.wait(targets, slurm.ask, now=now, gone=lambda _: None, sleep=clock.sleep, clock=clock)
+    assert left == []
+    assert slurm.cancelled() == ([] if now else [["--batch", "--signal=TERM", "12_1"]]), "once"
+
+
+def test_what_begins_meanwhile_has_all_of_its_time(run: Run) -> None:
+    slurm = Slurm(line("12", "PENDING"))
+    targets = survey(slurm, (run, "12")).targets
+    slurm.answers = [*[line("12", "PENDING")] * 8, line("12", "RUNNING")]
+    clock = Clock()
+    assert cancel.wait(targets, slurm.ask, gone=lambda _: None, sleep=clock.sleep, clock=clock) == targets
+    assert clock.now >= cancel.GRACE * 1.5
+    slurm.asked.clear()
+    assert cancel.wait(targets, slurm.ask, grace=0, gone=lambda _: None, sleep=clock.sleep, clock=clock) == targets
+    assert slurm.cancelled() == [["--batch", "--signal=TERM", "12"]], "without waiting for it"
+
+
+def test_after_the_question_slurm_is_asked_again(
+    run: Run, launcher: Launcher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Who thinks for a while would else end what runs by then as if it still waited."""
+    runs.write(replace(run, spec={"array": "0-1"}))
+    slurm = Slurm(line("12_0", "PENDING") + line("12_1", "PENDING"), line("12_0", "RUNNING") + line("12_1", "PENDING"))
+    monkeypatch.setattr("slurm_launch.cli.cancel.asking", lambda: slurm.ask)
+    monkeypatch.setattr(cancel, "_me", lambda: "alice")
+    monkeypatch.setattr("slurm_launch.cli.cancel._agreed", lambda _: True)
+    assert launcher("cancel", run.record, "--no-wait").code == 0
+    assert slurm.cancelled() == [["--state=PENDING", "12"], ["--batch", "--signal=TERM", "12_0"]]
+
+
 def test_the_log_tells_of_the_end_before_slurm_is_asked_again(run: Run) -> None:
     """Else it would be asked every ten seconds only."""
     slurm = Slurm(line("12", "RUNNING"))
@@ -231,15 +291,57 @@ def test_the_log_tells_of_the_end_before_slurm_is_asked_again(run: Run) -> None:
     assert (len(slurm.asked), clock.now) == (4, 4.0)
 
 
-def test_the_record_remembers(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    from slurm_launch import runs
-
-    slurm = Slurm(line("12", "RUNNING"))
-    told: list[str] = []
-    targets = survey(slurm, (run, "12")).targets
+def test_the_record_remembers_which_tasks(run: Run) -> None:
+    run = replace(run, spec={"array": "0-4"})
     runs.write(run)
-    cancel.remember(targets, told.append)
-    assert runs.read(run.record).cancelled
-    assert not told
-    cancel.remember([replace(targets[0], run=replace(run, record="/nosuch/t.json"))], told.append)
+    slurm = Slurm("".join(line(f"12_{task}", "FAILED" if task == 2 else "RUNNING") for task in range(5)))
+    told: list[str] = []
+    cancel.end(survey(slurm, (run, "12_0")).targets, slurm.ask, told.append)
+    ((ids, when),) = runs.read(run.record).cancelled.items()
+    assert (ids, told) == ("12_0", [])
+    cancel.end(survey(slurm, (run, "12")).targets, slurm.ask, told.append)
+    kept = runs.read(run.record)
+    assert list(kept.cancelled) == ["12_[0-1,3-4]", "12_0"], "not what had ended before"
+    assert kept.cancelled_at("12_0") == when
+    assert [bool(kept.cancelled_at(f"12_{task}")) for task in range(5)] == [True, True, False, True, True]
+    strange = replace(survey(slurm, (run, "12_0")).targets[0], run=replace(run, record="/nosuch/t.json"))
+    cancel.end([strange], slurm.ask, told.append)
     assert "the record cannot be changed" in told[0]
+
+
+def test_what_others_wrote_into_the_record_stays(run: Run) -> None:
+    """Such as while the user is asked."""
+    runs.write(run)
+    slurm = Slurm(line("12", "RUNNING"))
+    targets = survey(slurm, (run, "12")).targets
+    runs.update(replace(run, tasks={"12": {"state": "FAILED"}}))
+    cancel.end(targets, slurm.ask, pytest.fail)
+    assert runs.read(run.record).tasks == {"12": {"state": "FAILED"}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "kept"),
+    [
+        (Result(("scancel",), 1, "", "scancel: error: Kill job error on job id 12: Access/permission denied\n"), False),
+        (Result(("scancel",), 1, "", "scancel: error: Unable to contact slurm controller (connect failure)\n"), False),
+        (Result(("scancel",), 1, "", "scancel: error: Socket timed out on send/recv operation\n"), True),
+        (process.SlurmTimedOut("scancel did not answer"), True),
+    ],
+)
+def test_the_record_knows_before_slurm_does(run: Run, answer: Any, kept: bool) -> None:
+    """Who follows the job may see its end at once. What scancel refuses is taken back."""
+    runs.write(run)
+    slurm = Slurm(line("12", "RUNNING"))
+    targets = survey(slurm, (run, "12")).targets
+    seen: list[dict[str, str]] = []
+
+    def scancel(argv: Sequence[str], **_: Any) -> Result:
+        seen.append(runs.read(run.record).cancelled)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer  # type: ignore[no-any-return]
+
+    with pytest.raises(SlurmUnavailable):
+        cancel.end(targets, Asking({}, runner=scancel), pytest.fail)
+    assert list(seen[0]) == ["12"]
+    assert bool(runs.read(run.record).cancelled) is kept

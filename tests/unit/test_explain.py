@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from slurm_launch import evidence, index, runs, slurm_words
+from slurm_launch import evidence, index, observe, runs, slurm_words
 from slurm_launch.cli.explain import show, worth_telling
-from slurm_launch.explain import RULES, Explanation, Facts, explain
+from slurm_launch.explain import RULES, Explanation, Facts, explain, explain_task
 from slurm_launch.observe import Task
 from slurm_launch.runs import Run
 from slurm_launch.slurm import JobState
@@ -166,7 +167,9 @@ def test_slurms_words_are_those_of_status() -> None:
         ("DEADLINE", "deadline"),
         ("CANCELLED", "cancelled"),
         ("UNKNOWN", "unknown"),
-        ("SOMETHING_NEW", "unknown"),
+        ("SOMETHING_NEW", "running"),
+        ("RESV_DEL_HOLD", "waiting"),
+        ("POWER_UP_NODE", "running"),
     ],
 )
 def test_slurms_state_alone(state: str, cause: str) -> None:
@@ -390,3 +393,40 @@ def test_json(launcher: Launcher, record: Run, monkeypatch: pytest.MonkeyPatch) 
     assert (task["id"], task["cause"], task["sure"], task["node"]) == ("12", "head-not-reached", True, "n2")
     assert task["evidence"]
     assert task["advice"]
+
+
+def test_a_job_that_runs_while_slurm_is_silent(
+    launcher: Launcher, record: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    Path(record.log).write_text(BEGIN + "hello\n")
+    answer = launcher("explain", "12")
+    assert "without a trace" not in answer.out
+    first = "not sure: Slurm does not answer, and the files tell of no end: the job may still wait, or run"
+    assert answer.out.splitlines()[0] == first
+
+
+def test_an_array_while_slurm_is_silent(launcher: Launcher, record: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each task has a log; what the record remembers needs none."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    memory = observe.memory(Task("12_3", "TIMEOUT", "squeue", ""))
+    runs.update(replace(record, spec={"array": "0-5"}, tasks={"12_3": memory}))
+    Path(record.log.replace(".log", "_1.log")).write_text(BEGIN + "ValueError: wrong\n" + END)
+    Path(record.log.replace(".log", "_2.log")).write_text(BEGIN)
+    told = json.loads(launcher("explain", "12", "--json").out)["tasks"]
+    assert [(task["id"], task["state"], task["cause"]) for task in told] == [
+        ("12_1", "FAILED", "command-failed"),
+        ("12_3", "TIMEOUT", "time-limit"),
+    ]
+    assert "may still wait, or run" in launcher("explain", "12_2").out
+    assert "may still wait, or run" in launcher("explain", "12_5").out
+
+
+def test_the_record_knows_who_cancelled_it(record: Run) -> None:
+    Path(record.log).write_text(BEGIN + END.replace("command-failed code=1", "ended-from-outside code=75"))
+    task = Task("12", "CANCELLED", "squeue", record.log)
+    assert "sacct" in explain_task(record, task).advice
+    why = explain_task(replace(record, cancelled={"12": "2026-01-02T03:04:05+00:00"}), task)
+    assert (why.cause, why.sure) == ("cancelled", True)
+    assert why.sentence.startswith("the job was cancelled by `slurm-launch cancel`, at 2026-01-0")
+    assert "sacct" not in why.advice

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import index, runs
-from slurm_launch.cli.run_argument import of_argument
+from slurm_launch import index, observe, runs
 from slurm_launch.errors import UsageError
 from slurm_launch.observe import Task
 from slurm_launch.runs import Run
+from tests.unit.some_run import some_run
 
 Make = Callable[..., Run]
 
@@ -577,12 +577,29 @@ def test_files_that_are_no_runs(env: dict[str, str], here: Path) -> None:
     assert index.entries(env, here / "none") == []
 
 
-def test_one_task_of_an_array() -> None:
-    tasks = [Task(f"12_{number}", "RUNNING", "squeue", f"/runs/t_{number}.log") for number in (3, 4)]
-    assert of_argument(tasks, "12_4") == tasks[1:]
-    assert of_argument(tasks, "/runs/t_4.log") == tasks[1:]
-    assert of_argument(tasks, "./t_3.log") == tasks[:1]
+def test_tasks_of_an_array(tmp_path: Path) -> None:
+    run = some_run(tmp_path)
+    tasks = [Task(f"12_{number}", "RUNNING", "squeue", f"{tmp_path}/t_{number}.log") for number in (3, 4)]
+    tasks.append(Task("12_[5-20%2]", "PENDING", "squeue", f"{tmp_path}/t_*.log"))
+
+    def meant(argument: str | None) -> list[Task]:
+        return observe.these(run, tasks, observe.task_ids_in(run, argument))
+
+    for argument in ("12_4", "12_04", "12_[4]", "/runs/t_4.log"):
+        assert meant(argument) == tasks[1:2]
+    assert meant("./t_3.log") == tasks[:1]
+    assert meant("12_[3-4]") == tasks[:2]
     for whole in (None, "12", "t", "/runs/t.sh", "14_2026"):
-        assert of_argument(tasks, whole) == tasks
-    with pytest.raises(UsageError, match="there is no task 12_9"):
-        of_argument(tasks, "12_9")
+        assert meant(whole) == tasks
+    (waiting,) = meant("12_7")
+    assert (waiting.id, waiting.state, waiting.log) == ("12_7", "PENDING", f"{tmp_path}/t_7.log")
+    assert [task.id for task in meant("12_[4,6-8,10%1]")] == ["12_4", "12_[6-8,10]"]
+    assert [task.id for task in meant("12_[5-20]")] == ["12_[5-20%2]"]
+    with pytest.raises(UsageError, match="there is no task 12_99"):
+        meant("12_99")
+    with pytest.raises(UsageError, match=r"there is no task 12_\[21-22\]"):
+        meant("12_[19-22]")
+    for unreadable in ("12_[]", "12_[x]", "12_[5-3]", "12_[3,x]", "12_[3-x]", "12_[3]x"):
+        with pytest.raises(UsageError, match="no tasks can be read"):
+            meant(unreadable)
+    assert observe.task_ids_in(replace(run, name="12_20261116-090507"), "12_2026") is None

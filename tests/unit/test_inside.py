@@ -72,7 +72,7 @@ def test_the_task_of_an_array(run: Run) -> None:
     with pytest.raises(UsageError, match="2 tasks run") as error:
         inside.find(run, "12", two)
     assert "12_1, 12_2" in str(error.value)
-    with pytest.raises(UsageError, match="nothing is known of 12_9"):
+    with pytest.raises(UsageError, match="there is no task 12_9"):
         inside.find(run, "12_9", two)
     assert inside.find(run, None, asking(line("12_1", "RUNNING") + line("12_[3]", "PENDING"))).job == "21"
     with pytest.raises(WrongMoment, match="no task of job 12 runs"):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import gzip
 import os
 import re
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -13,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import observe, process, runs
+from slurm_launch import artifacts, observe, process, runs
 from slurm_launch.errors import LaunchError, SlurmUnavailable
 from slurm_launch.observe import Asking, Task
 from slurm_launch.process import Result
@@ -289,10 +292,33 @@ def test_a_job_that_is_back_in_the_queue_is_not_over(run: Run) -> None:
 def test_memory_does_not_wipe_out_what_others_wrote(run: Run) -> None:
     """`cancel` notes in the record that it was asked to, while `watch` goes on."""
     tasks = Scripted(queue(q("12", "CANCELLED", "15", end="11:49:00"))).look(run)
-    runs.update(replace(run, cancelled="2026-11-16T11:48:59+00:00"))
+    runs.update(replace(run, cancelled={"12": "2026-11-16T11:48:59+00:00"}))
     observe.remember(run, tasks)
     kept = runs.read(run.record)
-    assert (kept.cancelled, list(kept.tasks)) == ("2026-11-16T11:48:59+00:00", ["12"])
+    assert (kept.cancelled, list(kept.tasks)) == ({"12": "2026-11-16T11:48:59+00:00"}, ["12"])
+
+
+def test_what_two_remember_at_the_same_time(array: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has read the record before the other one wrote."""
+    first = Task("12_0", "FAILED", "squeue", "", code=3)
+    second = Task("12_1", "COMPLETED", "squeue", "", code=0)
+    observe.remember(array, [first])
+    observe.remember(array, [second])
+    assert list(runs.read(array.record).tasks) == ["12_0", "12_1"]
+    many = [Task(f"12_{number}", "COMPLETED", "squeue", "", code=0) for number in range(40)]
+    monkeypatch.setattr(artifacts, "PATIENCE", 60.0)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda task: observe.remember(array, [task]), many))
+    assert len(runs.read(array.record).tasks) == 40
+
+
+def test_where_there_are_no_locks_a_record_is_changed_all_the_same(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    observe.remember(run, [Task("12", "FAILED", "squeue", "", code=3)])
+    assert list(runs.read(run.record).tasks) == ["12"]
 
 
 def test_a_record_that_cannot_be_written_or_is_gone(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -451,9 +477,22 @@ def test_cancelled_while_it_waited_it_never_started(run: Run) -> None:
 
 
 def test_a_teardown_that_we_asked_for_is_no_failure(run: Run) -> None:
-    run = replace(run, cancelled="2026-11-16T11:49:00+00:00")
+    run = replace(run, cancelled={"12": "2026-11-16T11:49:00+00:00"})
     assert Scripted(queue(q("12", "FAILED", "75:0", "NonZeroExitCode"))).one(run).state == "CANCELLED"
     assert Scripted(queue(q("12", "FAILED", "3:0", "NonZeroExitCode"))).one(run).code == 3
+
+
+def test_only_the_task_that_we_ended_was_cancelled(array: Run) -> None:
+    """Another one that was killed by somebody else has failed."""
+    slurm = Scripted(queue(*(q(f"12_{task}", "FAILED", "0:9") for task in range(6))))
+    when = "2026-11-16T11:49:00+00:00"
+    for ended, states in (
+        ({"12_0": when}, ["CANCELLED", *["FAILED"] * 5]),
+        ({"12_[0-1,4]": when}, ["CANCELLED", "CANCELLED", "FAILED", "FAILED", "CANCELLED", "FAILED"]),
+        ({"12": when}, ["CANCELLED"] * 6),
+        ({}, ["FAILED"] * 6),
+    ):
+        assert [task.state for task in slurm.look(replace(array, cancelled=ended))] == states
 
 
 def test_requeued(run: Run) -> None:

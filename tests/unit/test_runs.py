@@ -86,6 +86,16 @@ def test_a_time_that_is_none(tmp_path: Path, key: str, text: str) -> None:
         runs.read(tmp_path / "x.json")
 
 
+def test_an_older_record_knows_one_cancellation_for_all(tmp_path: Path) -> None:
+    data = json.loads(replace(a_run(tmp_path), job_id="12").to_json())
+    for old, new in ((None, {}), ("2026-11-16T09:05:07+00:00", {"12": "2026-11-16T09:05:07+00:00"})):
+        (tmp_path / "x.json").write_text(json.dumps(data | {"cancelled": old}))
+        assert runs.read(tmp_path / "x.json").cancelled == new
+    (tmp_path / "x.json").write_text(json.dumps(data | {"cancelled": {"12": 3}}))
+    with pytest.raises(UsageError, match="cancelled is no time"):
+        runs.read(tmp_path / "x.json")
+
+
 def test_a_record_of_a_newer_version(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(replace(a_run(tmp_path), schema=2).to_json())
     with pytest.raises(UsageError, match="written by a newer slurm-launch") as caught:

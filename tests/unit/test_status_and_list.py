@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from slurm_launch import index, run_report, runs
+from slurm_launch.errors import UsageError
 from slurm_launch.observe import TIMES, Task
 from slurm_launch.runs import Run
 from tests.unit.conftest import Launcher
@@ -52,7 +54,7 @@ def launched(tmp_path: Path) -> Callable[..., Run]:
         run = Run(
             name=os.path.basename(stem),
             exp_name=name,
-            spec={},
+            spec=more.pop("spec", {}),
             job_id=job_id,
             cluster=None,
             script=f"{stem}.sh",
@@ -163,6 +165,34 @@ def test_slurm_does_not_answer(launcher: Launcher, launched: Any, slurm: Any) ->
     assert (listed.code, "UNKNOWN" in listed.out) == (4, True), "what is known is told all the same"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can write to somebody else's record")
+def test_root_leaves_the_record_of_another_user_alone(launcher: Launcher, launched: Any, slurm: Any) -> None:
+    """Else its owner could not read it any more."""
+    run = launched()
+    os.chown(run.record, 65534, 65534)
+    os.chmod(run.record, 0o644)
+    before = Path(run.record).read_bytes()
+    slurm(queued(run, "FAILED", code="3:0"))
+    for verb in ("status", "explain"):
+        assert launcher(verb, run.record).code == 0
+    status = os.stat(run.record)
+    assert (status.st_uid, status.st_mode & 0o777, Path(run.record).read_bytes()) == (65534, 0o644, before)
+    with pytest.raises(UsageError, match="somebody else's"):
+        runs.update(run)
+
+
+def test_who_was_cancelled_in_json(launcher: Launcher, launched: Any, slurm: Any) -> None:
+    when = "2020-03-04T09:00:30+00:00"
+    run = launched(spec={"array": "0-1"}, cancelled={"12_0": when})
+    slurm(queued(run, "FAILED", "75:0", task="_0") + queued(run, "FAILED", "75:0", task="_1"))
+    told = json.loads(launcher("status", "12", "--json").out)
+    assert [(one["state"], one["cancelled"]) for one in told["tasks"]] == [("CANCELLED", when), ("FAILED", None)]
+    assert told["cancelled"] == when
+    alone = launched("u", "13")
+    slurm(queued(alone, "RUNNING"))
+    assert json.loads(launcher("status", "13", "--json").out)["cancelled"] is None
+
+
 def test_list(launcher: Launcher, launched: Any, slurm: Any) -> None:
     good, bad = launched("good", "1", "2020-03-04T09:00:00+00:00"), launched("bad", "2", "2020-03-04T10:00:00+00:00")
     array = launched("many", "3", "2020-03-04T11:00:00+00:00")
@@ -194,6 +224,28 @@ def test_a_thousand_runs_are_two_questions(launcher: Launcher, launched: Any, sl
     answer = launcher("list")
     assert (answer.code, len(answer.out.splitlines())) == (0, 1001)
     assert calls.read_text().split() == ["squeue", "sacct"]
+
+
+def test_a_task_that_waits_with_others(launcher: Launcher, launched: Any, slurm: Any) -> None:
+    run = launched(spec={"array": "0-9"})
+    slurm(queued(run, "RUNNING", task="_0") + queued(run, "PENDING", reason="Priority", task="_[1-9]"))
+    told = json.loads(launcher("status", "12_5", "--json").out)["tasks"]
+    assert [(one["id"], one["state"], one["log"]) for one in told] == [
+        ("12_5", "PENDING", run.log.replace(".log", "_5.log"))
+    ]
+    explained = launcher("explain", "12_5")
+    assert (explained.code, "without a trace" in explained.out) == (0, False), explained
+    assert "it waits: jobs with a higher priority" in explained.out
+    inside = launcher("attach", "12_5")
+    assert (inside.code, "job 12_5 waits" in inside.err) == (7, True), inside.err
+    log = launcher("logs", "12_5")
+    assert (log.code, "there is no log yet: job 12_5 waits" in log.err) == (7, True), log.err
+    for verb in ("status", "explain", "attach", "logs"):
+        answer = launcher(verb, "12_10")
+        assert (answer.code, "there is no task 12_10" in answer.err) == (2, True), answer.err
+    for verb in ("attach", "logs", "watch"):
+        answer = launcher(verb, "12_[3-5]")
+        assert (answer.code, "12_[3-5] are 3 tasks" in answer.err) == (2, True), answer.err
 
 
 @pytest.mark.parametrize(
@@ -275,3 +327,28 @@ def test_a_path_where_one_may_not_look(tmp_path: Path, monkeypatch: pytest.Monke
     for suffix, words in ((".json", "cannot read the record"), (".log", "none that you may look at")):
         answer = launcher("status", f"/secret/x{suffix}")
         assert (answer.code, words in answer.err) == (2, True), answer.err
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_run_whose_sbatch_was_interrupted_gets_its_job(
+    launcher: Launcher, launched: Any, slurm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    monkeypatch.setattr("getpass.getuser", lambda: "me")
+    run = launched(job_id=None)
+    if not known:  # neither by the index nor by its directory
+        for path in (tmp_path / "home").rglob("runs.jsonl"):
+            path.unlink()
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+    job = replace(run, job_id="17")
+    slurm(queued(job, "RUNNING") + queued(replace(job, job_id="18"), "PENDING"))
+    assert [line.split()[1:3] for line in launcher("list").out.splitlines()[1:]] == [["-", "UNKNOWN"]], "which one?"
+    assert runs.read(run.record).job_id is None
+    slurm(queued(replace(job, user="you"), "RUNNING").replace("|me|", "|you|"))
+    assert [line.split()[1] for line in launcher("list").out.splitlines()[1:]] in ([], ["-"])
+    slurm(queued(job, "RUNNING"))
+    told = json.loads(launcher("list", "--json").out)["runs"]
+    assert [(one["name"], one["job_id"], one["state"]) for one in told] == [(run.name, "17", "RUNNING")]
+    healed = runs.read(run.record)
+    assert (healed.job_id, healed.submitted) == ("17", "2020-03-04T09:00:00+00:00")
+    assert "RUNNING" in launcher("status", "17").out

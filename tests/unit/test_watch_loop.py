@@ -215,7 +215,7 @@ def test_a_job_that_our_own_cancel_has_ended(run: Run) -> None:
     """Its teardown is a failure to Slurm; `cancel` has written into the record what it was."""
     world = World(run, until((5, queued("12", "RUNNING")), (0, queued("12", "FAILED", "75:0"))))
     Path(run.record).write_text(run.to_json())
-    cancelled = replace(run, cancelled="2026-11-16T09:05:30+00:00").to_json()
+    cancelled = replace(run, cancelled={"12": "2026-11-16T09:05:30+00:00"}).to_json()
     world.at.append((3, lambda: Path(run.record).write_text(cancelled)))
     watch = world.watch()
     with pytest.raises(NoCommandCode, match="job 12 was cancelled"):
