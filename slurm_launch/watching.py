@@ -303,6 +303,8 @@ class Watch:
             self.view.note(f"the log of job {feed.task_id} was cut off or replaced: it goes on from its new beginning")
         if data:
             self.view.text(feed, data)
+        if len(self.sight.feeds) > AT_ONCE:  # a process may have but 1024 files open
+            feed.file.close()
         # What the log tells, Slurm knows too: it has begun, it has ended, it lives again.
         if (begun, lives, ended) != (feed.begun, len(feed.lives.all), feed.ended):
             self.pace.changed(self.clock())

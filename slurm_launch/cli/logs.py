@@ -245,6 +245,7 @@ def _print_kept(log: str, nodes: Sequence[str], tail: int) -> None:
                 while data := file.read():
                     out.write(data)
                     end = data[-1:]
+                file.close()
                 out.write(b"\n" if end == b"\n" else b"\n\n")
     if left:
         note(f"{left} more files are in {node_logs.folder_of(log)}")

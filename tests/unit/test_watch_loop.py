@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from slurm_launch.logfile import LogFile
 from slurm_launch.observe import Asking
 from slurm_launch.process import Result
 from slurm_launch.runs import Run
-from slurm_launch.watching import Feed, InThread, Pace, Sight, Watch, holds
+from slurm_launch.watching import AT_ONCE, Feed, InThread, Pace, Sight, Watch, holds
 from tests.unit.queue_answers import DOWN, GONE, NO_SACCT, queued, sacct
 from tests.unit.some_run import END, START, some_run
 
@@ -450,6 +451,24 @@ def test_a_large_array_is_read_a_part_at_a_time(tmp_path: Path, monkeypatch: pyt
     assert max(count for time, count in opened.items() if time < 55) <= 16
     assert sorted(map(int, world.out.replace(b"last", b"").split())) == list(range(200)), "and all of it is shown"
     assert world.out.count(b"last") == 200
+
+
+def test_a_large_array_does_not_keep_its_logs_open(tmp_path: Path) -> None:
+    """A process may have but 1024 files open, as a rule."""
+    run = some_run(tmp_path, spec={"array": "0-199"})
+    world = World(run, until((60, tasks(*["RUNNING"] * 200)), (0, tasks(*["COMPLETED"] * 200))))
+    for number in range(200):
+        world.log(1, f"{number}\n", f"{tmp_path}/t_{number}.log")
+    most, before = 0, len(os.listdir("/proc/self/fd"))
+
+    def count(_: Sight) -> None:
+        nonlocal most
+        most = max(most, len(os.listdir("/proc/self/fd")))
+
+    world.show = count  # type: ignore[method-assign]
+    world.watch()
+    assert most <= before + AT_ONCE
+    assert sorted(map(int, world.out.split())) == list(range(200))
 
 
 @pytest.mark.parametrize(
