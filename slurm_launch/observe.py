@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -117,12 +117,12 @@ class Task:
         }.get(self.phase, "runs")
 
 
-def look(run: Run, ask: Asking, *, logs: bool = True) -> list[Task]:
+def look(run: Run, ask: Asking, *, logs: bool = True, given_up: Set[str] = frozenset()) -> list[Task]:
     """All that is known of a run, a Task for each job or task of an array, with what their logs tell.
 
     Of what squeue does not know, sacct is asked, then scontrol, then the logs. Without `logs` these are left alone,
-    unless one is the last witness: for those who look often. Raises SlurmUnavailable when Slurm does not answer,
-    unless the record remembers the end.
+    unless one is the last witness: for those who look often. For tasks in `given_up` only squeue is asked. Raises
+    SlurmUnavailable when Slurm does not answer, unless the record remembers the end.
     """
     if run.job_id is None:
         return [_unseen(run, "")]
@@ -132,9 +132,9 @@ def look(run: Run, ask: Asking, *, logs: bool = True) -> list[Task]:
     known.enter(remembered_tasks(run))
     if problem and known.missing:
         raise problem
-    if known.missing:
+    if known.missing.keys() - given_up:
         known.take(_sacct([run], ask), "sacct")
-    if known.missing:
+    if known.missing.keys() - given_up:
         known.take(_scontrol(run, run.job_id, ask), "scontrol")
     known.enter(_by_log(run, known.missing))
     return [_with_log(task) if logs else task for task in known.in_order()]

@@ -13,6 +13,7 @@ import pytest
 
 from slurm_launch import joblog, process
 from slurm_launch.errors import LaunchError, NoCommandCode, SlurmUnavailable, UsageError
+from slurm_launch.follow import TRIES
 from slurm_launch.logfile import LogFile
 from slurm_launch.observe import Asking
 from slurm_launch.process import Result
@@ -149,7 +150,12 @@ def test_never_twice_within_two_seconds(run: Run) -> None:
     for tenth in range(290):
         world.log(tenth / 10, START + END.format(outcome="ok", code=0))  # one life after the other
     world.watch()
-    times = sorted({time for time, what in world.asked if what == "squeue"})
+    assert_polite(world)
+
+
+def assert_polite(world: World) -> None:
+    """No two looks within two seconds, whichever programs were asked."""
+    times = sorted({time for time, _ in world.asked})
     assert all(later - earlier >= 2 for earlier, later in itertools.pairwise(times))
 
 
@@ -419,6 +425,26 @@ def test_tasks_that_slurm_has_forgotten_cost_no_more_questions(tmp_path: Path) -
     assert [what for time, what in world.asked if 10 < time < 600 and what != "squeue"] == []
 
 
+@pytest.mark.parametrize("seen", [True, False])
+def test_tasks_without_a_trace_are_asked_for_a_few_times_only(tmp_path: Path, seen: bool) -> None:
+    """Slurm's other programs are asked as long as the accounting may be late, not as long as the array lasts."""
+    run = some_run(tmp_path, spec={"array": "0-1"})
+    both, running, done = tasks("RUNNING", "RUNNING"), queued("12_1", "RUNNING"), queued("12_1", "COMPLETED")
+    world = World(run, until((10 if seen else 0, both), (900, running), (0, done)))
+    world.watch()
+    assert_polite(world)
+    asked = [what for _, what in world.asked]
+    assert asked.count("sacct") == asked.count("scontrol") == TRIES
+    assert world.calls() <= 75
+
+
+def test_a_task_that_was_given_up_and_comes_back(tmp_path: Path) -> None:
+    run = some_run(tmp_path, spec={"array": "0-1"})
+    gone, back = queued("12_1", "RUNNING"), tasks("RUNNING", "RUNNING")
+    world = World(run, until((10, back), (200, gone), (300, back), (0, tasks("FAILED 4:0", "COMPLETED"))))
+    assert world.watch().code() == 4
+
+
 def test_one_task_of_an_array(array: Run) -> None:
     waits = queued("12_[0-2]", "PENDING")
     world = World(array, until((10, waits), (20, tasks("RUNNING", "RUNNING", "RUNNING")), (0, tasks("RUNNING", "FAILED 6:0", "RUNNING"))))  # fmt: skip  # noqa: E501
@@ -461,7 +487,7 @@ def test_a_large_array_does_not_keep_its_logs_open(tmp_path: Path) -> None:
         world.log(1, f"{number}\n", f"{tmp_path}/t_{number}.log")
     most, before = 0, len(os.listdir("/proc/self/fd"))
 
-    def count(_: Sight) -> None:
+    def count(sight: Sight) -> None:
         nonlocal most
         most = max(most, len(os.listdir("/proc/self/fd")))
 
