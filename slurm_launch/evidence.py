@@ -171,9 +171,9 @@ class Scene:
         self.output: list[Line] = []  # the command's
         self.end_line: Line | None = None
         self.version: str | None = None  # of the head's Ray, once it was ready
-        began = False
+        began, lives = False, joblog.Lives()
         for line in self.lines:
-            phase, said = joblog.phase_of(line.text), _SAID.search(line.text)
+            phase, said = lives.take(line.text), _SAID.search(line.text)
             if said is not None:
                 self.said.setdefault(said[1], []).append(Line(f"{line.where}: {said[1]} said", said[2]))
             elif phase is None:

@@ -142,7 +142,7 @@ class Follower:
 def command_code(run: Run, job: Task | JobState) -> int:
     """The exit code of the command itself, or NoCommandCode."""
     log = observe.log_of(run, job.id)
-    end = joblog.read_end(log)
+    end = joblog.read_end(log, job.id)
     code = job.code
     if job.state == UNKNOWN and end is not None:
         code = end.code

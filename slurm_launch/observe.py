@@ -387,7 +387,7 @@ def _by_log(run: Run, task_ids: Iterable[str], asked: bool = True) -> list[Task]
     """Tasks of which Slurm knows nothing: the log's last line is the last witness."""
     found, traceless = [], []
     for task_id in task_ids:
-        end = joblog.read_end(log_of(run, task_id))
+        end = joblog.read_end(log_of(run, task_id), task_id)
         if end is None or end.code is None:
             traceless.append(task_id)
             continue

@@ -64,6 +64,16 @@ def test_every_rule_has_a_real_log() -> None:
     assert len({rule.cause for rule in RULES}) == len(RULES)
 
 
+def test_the_log_of_another_job_is_the_commands_output() -> None:
+    at = "[slurm-launch] 2026-11-16T09:05:08+0000"
+    other = [f"{at} starting nodes=1 head=n9 job=99", f"{at} end outcome=nodes-missing code=71 job=99 total=3s"]
+    ours = [f"{at} starting nodes=1 head=n1 job=12", f"{at} command x", *other]
+    scene = evidence.Scene(Facts(log="\n".join([*ours, f"{at} end outcome=command-failed code=1 job=12 total=9s"])))
+    assert scene.outcome == "command-failed"
+    assert [line.text for line in scene.output] == other
+    assert evidence.Scene(Facts(log="\n".join(ours))).end_line is None
+
+
 @pytest.mark.parametrize(
     ("case", "sentence"),
     [

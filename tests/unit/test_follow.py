@@ -113,6 +113,12 @@ def test_the_log_is_the_last_witness(run: Run, sacct: Any) -> None:
     assert Scripted([GONE], [sacct]).wait(run) == 0
 
 
+def test_the_end_of_another_job_in_the_output_is_not_our_own(run: Run) -> None:
+    Path(run.log).write_text(end_line("ok", 0).replace("total", "job=99 total"))
+    with pytest.raises(NoCommandCode, match="left the queue without a trace"):
+        Scripted([GONE]).wait(run)
+
+
 def test_unknown_is_not_good(run: Run) -> None:
     with pytest.raises(NoCommandCode, match="left the queue without a trace"):
         Scripted([GONE]).wait(run)

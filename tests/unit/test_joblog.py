@@ -82,3 +82,55 @@ def test_lives_follow_one_another(tmp_path: Path) -> None:
     assert (first.end, first.phase) == (None, "command")
     assert second.end == LOST
     assert third.end == End("ok", 0)
+
+
+# The log of another job in the command's output
+
+OTHER = RUN.replace("job=12", "job=99").replace("head=n1", "head=n9").replace("r12-", "r99-")
+OTHER_END = REST.replace("code=72", "code=0").replace("node-lost", "ok").replace("total=", "job=99 total=")
+OUR_END = REST.replace("total=", "job=12 total=")
+
+
+@pytest.mark.parametrize(
+    ("shown", "end"),
+    [
+        (OTHER, OUR_END),
+        (OTHER + OTHER_END, OUR_END),
+        (OTHER + OTHER_END + OTHER, OUR_END),
+        (OTHER + REST, REST),  # of an older version: it names the job only at the start
+        (OTHER_END.splitlines(keepends=True)[-1], OUR_END),  # the tail of a log
+    ],
+)
+def test_the_log_of_another_job_is_not_our_own(tmp_path: Path, shown: str, end: str) -> None:
+    log = tmp_path / "log"
+    log.write_text(RUN + shown)
+    (life,) = joblog.read(log).all
+    assert (life.job, life.head, life.directory, life.phase) == ("12", "n1", "/tmp/r12-cd", "command")
+    assert life.end is None
+    assert (joblog.read_end(log), joblog.read_end(log, "12")) == (None, None)
+    log.write_text(RUN + shown + end)
+    (life,) = joblog.read(log).all
+    assert life.end == joblog.read_end(log) == joblog.read_end(log, "12")
+    assert life.end
+    assert (life.end.code, life.phase) == (72, "end")
+    log.write_text(RUN + shown + end + RUN)
+    assert len(joblog.read(log).all) == 2, "it was requeued"
+
+
+def test_the_other_log_goes_on_when_we_are_requeued(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(RUN + OTHER + RUN + OUR_END)
+    killed, life = joblog.read(tmp_path / "log").all
+    assert (killed.job, killed.end, life.job) == ("12", None, "12")
+    assert life.end
+
+
+def test_the_end_of_a_long_log(tmp_path: Path) -> None:
+    """Only its tail is read: for a task of an array the job in it is not known before."""
+    log = tmp_path / "log"
+    log.write_text(OTHER_END)
+    assert joblog.read_end(log, "12") is None
+    assert (end := joblog.read_end(log, "12_3"))
+    assert end == joblog.read_end(log)
+    log.write_text(OTHER + OTHER_END + OUR_END)
+    assert (end := joblog.read_end(log, "12_3"))
+    assert end.job == "12"
