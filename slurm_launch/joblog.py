@@ -47,6 +47,11 @@ def phase_of(line: str) -> Phase | None:
     return Phase(time, found[4], found[5] or "")
 
 
+def number(text: str | None) -> int | None:
+    """A number in a log, where anything may stand: int() fails at some digits, and at too many."""
+    return int(text) if text and re.fullmatch(r"[0-9]{1,9}", text) else None
+
+
 @dataclass(frozen=True)
 class End:
     """What the last line of a log says."""
@@ -65,13 +70,12 @@ class End:
 
 
 def end_of(phase: Phase) -> End:
-    code = phase.value("code") or ""
     before, quoted, _ = phase.rest.partition(' cause="')
     told = Phase(phase.time, phase.name, before)
     why = re.search(r' cause="(.*?)" hint="(.*)"$', phase.rest) if quoted else None
     return End(
         phase.value("outcome") or "unknown",
-        int(code) if code.isdigit() else None,
+        number(phase.value("code")),
         cause=why[1] if why else None,
         hint=why[2] if why else None,
         node=told.value("node"),
@@ -114,7 +118,7 @@ class Life:
     def take(self, phase: Phase) -> None:
         """One line more."""
         if phase.name == "starting":
-            self.count = int(text) if (text := phase.value("nodes") or "").isdigit() else 0
+            self.count = number(phase.value("nodes")) or 0
             self.head, self.address, self.auth = (phase.value(key) for key in ("head", "address", "auth"))
             self.job, self.directory = phase.value("job"), phase.value("dir")
             self.joined.clear()  # after a retry all of them join anew

@@ -36,6 +36,14 @@ def test_the_end_line(tmp_path: Path, log: str, expected: End | None) -> None:
     assert joblog.read_end(tmp_path / "log") == expected
 
 
+@pytest.mark.parametrize("digits", ["\u00b2", "\u0663", "9" * 5000])
+def test_digits_that_are_no_number(digits: str) -> None:
+    lives = joblog.Lives()
+    lives.take(f"[slurm-launch] 2026-11-16T09:05:08+0000 starting nodes={digits} head=n1")
+    lives.take(f"[slurm-launch] 2026-11-16T09:05:09+0000 end outcome=ok code={digits}")
+    assert (lives.last.count, lives.last.end) == (0, End("ok", None))
+
+
 def test_only_these_codes_are_the_commands() -> None:
     assert End("ok", 0).command_ended
     assert End("command-failed", 3).command_ended
