@@ -53,7 +53,7 @@ def wait(
     except KeyboardInterrupt:
         tell(goes_on(run.job_id))
         raise
-    observe.remember(run, list(follower.tasks.values()))
+    observe.remember(run, [observe.completed(task) for task in follower.tasks.values()])
     return follower.code()
 
 
@@ -123,7 +123,9 @@ class Follower:
             self.tasks = {task_id: task for task_id, task in self.tasks.items() if not task_id.endswith("]")}
         going_on = [task for task in self.tasks.values() if not task.ended and task.state != UNKNOWN]
         missing = [task for task in going_on if task.id not in known]
-        self.tasks |= known
+        # What has ended comes back as the record's: who said so first, and what, stays.
+        ended = {task_id for task_id, task in self.tasks.items() if task.ended}
+        self.tasks |= {task.id: task for task in known.values() if task.source != "record" or task.id not in ended}
         self._missed = self._missed + 1 if missing or not known else 0
         if self._missed >= TRIES:
             lost = missing if self.tasks else [Task(self.job_id, UNKNOWN, "none", self.run.log)]

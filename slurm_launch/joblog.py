@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 MARK = b"[slurm-launch] "
 TAIL = 1 << 16  # as much of a log's end as is searched for the line that tells the outcome
@@ -62,6 +63,7 @@ class End:
     hint: str | None = None
     node: str | None = None
     job: str | None = None  # of a task of an array this is a number of its own
+    began: datetime | None = None  # when the script did
 
     @property
     def command_ended(self) -> bool:
@@ -80,7 +82,14 @@ def end_of(phase: Phase) -> End:
         hint=why[2] if why else None,
         node=told.value("node"),
         job=told.value("job"),
+        began=_before(phase.time, number((told.value("total") or "").removesuffix("s"))),
     )
+
+
+def _before(time: datetime, seconds: int | None) -> datetime | None:
+    with suppress(OverflowError):  # the command may print what it likes
+        return None if seconds is None else time - timedelta(seconds=seconds)
+    return None
 
 
 @dataclass

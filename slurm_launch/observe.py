@@ -253,22 +253,35 @@ def remembered_tasks(run: Run) -> list[Task]:
 
 def remember(run: Run, tasks: Sequence[Task]) -> Run:
     """Put what has ended into the record, for when Slurm has forgotten it. Where that cannot be, nothing is lost."""
-    known = [task for task in tasks if task.state != UNKNOWN and task.source != "record"]
-    again = {one for task in known for one in slurm.task_ids(task.id)}  # among them what has been requeued
-    data = {task_id: old for task_id, old in run.tasks.items() if not again.intersection(slurm.task_ids(task_id))}
-    data |= {task.id: memory(task) for task in known if task.ended}
+    before = {task.id: task for task in remembered_tasks(run)}
+    known = [_with_times(task, before.get(task.id)) for task in tasks if task.state != UNKNOWN]
+    news = [task for task in known if task.source != "record" or memory(task) != run.tasks.get(task.id)]
+    again = {one for task in news for one in slurm.task_ids(task.id)}  # among them what has been requeued
+
+    def entered(old: dict[str, Any]) -> dict[str, Any]:
+        kept = {task_id: data for task_id, data in old.items() if not again.intersection(slurm.task_ids(task_id))}
+        return kept | {task.id: memory(task) for task in news if task.ended}
+
+    data = entered(run.tasks)
     if data == run.tasks:
         return run
-    run = replace(run, tasks=data)
     with suppress(LaunchError):  # somebody else's directory, a full disk, or the record is gone
-        runs.update(replace(runs.read(run.record), tasks=data))  # `cancel` may have written there meanwhile
-    return run
+        now = runs.read(run.record)  # others may have written there meanwhile
+        runs.update(replace(now, tasks=entered(now.tasks)))
+    return replace(run, tasks=data)
+
+
+def _with_times(task: Task, before: Task | None) -> Task:
+    """The task, with those times that are remembered but were not looked for this time."""
+    if before is None or (task.state, task.restarts) != (before.state, before.restarts):
+        return task
+    return replace(task, times={**before.times, **task.times})
 
 
 def memory(task: Task) -> dict[str, Any]:
     """What a record remembers of a task."""
     keys = ("state", "reason", "code", "signal", "nodes", "num_nodes", "partition", "restarts")
-    times = {name: time.isoformat(timespec="seconds") for name, time in task.times.items()}
+    times = {name: task.times[name].isoformat(timespec="seconds") for name in TIMES if name in task.times}
     return {key: getattr(task, key) for key in keys} | {"times": times}
 
 
@@ -349,6 +362,11 @@ def _task(run: Run, state: JobState, source: str) -> Task:
     )
 
 
+def completed(task: Task) -> Task:
+    """The task with all its times, for those who looked without logs."""
+    return task if "command-end" in task.times else _with_log(task)
+
+
 def _with_log(task: Task) -> Task:
     """The task with what its log tells; nothing when that cannot be read."""
     try:
@@ -393,7 +411,8 @@ def _by_log(run: Run, task_ids: Iterable[str], asked: bool = True) -> list[Task]
             continue
         state = _STATES.get(end.outcome, "FAILED")
         code = end.code if state in ("COMPLETED", "FAILED") else None
-        found.append(replace(_unseen(run, task_id), state=state, source="log", code=code))
+        task = replace(_unseen(run, task_id), state=state, source="log", code=code)
+        found.append(replace(task, times={**task.times, "started": end.began}) if end.began else task)
     return found + [_unseen(run, task_id, asked) for task_id in _together(run, traceless)]
 
 

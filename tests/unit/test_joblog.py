@@ -40,7 +40,7 @@ def test_the_end_line(tmp_path: Path, log: str, expected: End | None) -> None:
 def test_digits_that_are_no_number(digits: str) -> None:
     lives = joblog.Lives()
     lives.take(f"[slurm-launch] 2026-11-16T09:05:08+0000 starting nodes={digits} head=n1")
-    lives.take(f"[slurm-launch] 2026-11-16T09:05:09+0000 end outcome=ok code={digits}")
+    lives.take(f"[slurm-launch] 0001-01-01T09:05:09+0000 end outcome=ok code={digits} total=999999999s")
     assert (lives.last.count, lives.last.end) == (0, End("ok", None))
 
 
@@ -69,7 +69,8 @@ REST = """\
 [slurm-launch] 2026-11-16T09:00:13+0100 end outcome=node-lost code=72 phase=command node=n2 bring-up=10s total=13s \
 cause="n2 said 'node=n9'" hint="look, or "not""
 """
-LOST = End("node-lost", 72, "n2 said 'node=n9'", 'look, or "not"', "n2")
+BEGAN = datetime(2026, 11, 16, 8, tzinfo=timezone.utc)
+LOST = End("node-lost", 72, "n2 said 'node=n9'", 'look, or "not"', "n2", began=BEGAN)
 
 
 def test_a_life(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import joblog, process
+from slurm_launch import joblog, process, runs
 from slurm_launch.errors import LaunchError, NoCommandCode, SlurmUnavailable, UsageError
 from slurm_launch.follow import TRIES
 from slurm_launch.logfile import LogFile
@@ -451,6 +451,13 @@ def test_one_task_of_an_array(array: Run) -> None:
     watch = world.watch(task="12_1")
     assert watch.code() == 6
     assert [task.id for task in watch.sight.tasks] == ["12_1"]
+
+
+def test_the_record_learns_of_one_task(array: Run) -> None:
+    Path(array.record).write_text(array.to_json())
+    for number in (1, 2):  # two who watch, and have read the record before
+        World(array, lambda _: tasks("RUNNING", "FAILED 6:0", "FAILED 5:0")).watch(task=f"12_{number}")
+    assert list(runs.read(array.record).tasks) == ["12_1", "12_2"]
 
 
 def test_a_task_that_there_is_not(array: Run) -> None:
