@@ -11,6 +11,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +21,7 @@ LOG_BYTES = 4 << 20  # of the log; of a longer one its beginning and its end
 RAY_LOG_BYTES = 1 << 18
 RAY_LOGS = 200  # files that are read, the telling ones first
 ENTRIES = 20_000  # files that are looked at
+CLOCKS = 9  # seconds by which the clocks of two machines may differ
 CUT = "[... cut ...]"
 TAIL = 40  # lines of a command's output in which a cause is searched where there is no traceback
 # Which of Ray's logs tell most; what is not here is not read.
@@ -67,7 +69,8 @@ def gather(log: str, ray_dir: str) -> dict[str, Any]:
     text, whole = read_text(log, LOG_BYTES)
     text, before = last_life(text)
     end = joblog.parse_end(text)
-    ray_logs = _ray_logs(ray_dir, end.node if end else None)
+    began = next((phase.time for line in text.split("\n") if before and (phase := joblog.phase_of(line))), None)
+    ray_logs = _ray_logs(ray_dir, end.node if end else None, began)
     return {"log": text, "log_line": before + 1 if whole else None, "ray_logs": ray_logs}
 
 
@@ -106,16 +109,24 @@ def last_life(text: str) -> tuple[str, int]:
     return "\n".join(lines[begin:]), begin
 
 
-def _ray_logs(folder: str, node: str | None) -> dict[str, str]:
-    """The most telling of Ray's logs; those of the node that failed go first."""
+def _ray_logs(folder: str, node: str | None, began: datetime | None = None) -> dict[str, str]:
+    """The most telling of Ray's logs; those of the node that failed go first. With `began`, none of a former life."""
     found = []
+    oldest = began.timestamp() - CLOCKS if began else 0
     for name in _files(folder):
         base = os.path.basename(name)
         rank = next((rank for rank, telling in enumerate(_TELLING) if telling.fullmatch(base)), None)
-        if rank is not None:
+        if rank is not None and _written(os.path.join(folder, name)) >= oldest:
             found.append((not name.startswith(f"{node}/"), rank, name))
     texts = ((name, read_text(os.path.join(folder, name), RAY_LOG_BYTES)[0]) for *_, name in sorted(found)[:RAY_LOGS])
     return {name: text for name, text in texts if text.strip()}
+
+
+def _written(path: str) -> float:
+    try:
+        return os.lstat(path).st_mtime
+    except OSError:
+        return 0
 
 
 def _files(folder: str) -> Iterator[str]:
@@ -173,9 +184,9 @@ class Scene:
         self.output: list[Line] = []  # the command's
         self.end_line: Line | None = None
         self.version: str | None = None  # of the head's Ray, once it was ready
-        began = False
+        began, lives = False, joblog.Lives()
         for line in self.lines:
-            phase, said = joblog.phase_of(line.text), _SAID.search(line.text)
+            phase, said = lives.take(line.text), _SAID.search(line.text)
             if said is not None:
                 self.said.setdefault(said[1], []).append(Line(f"{line.where}: {said[1]} said", said[2]))
             elif phase is None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from slurm_launch import joblog, observe, process, runs
+from slurm_launch import joblog, observe, process, runs, slurm
 from slurm_launch.errors import LaunchError, NoCommandCode, SlurmUnavailable
 from slurm_launch.launch import TIMEOUT, Tell, warn
 from slurm_launch.observe import UNKNOWN, Asking, Task
@@ -53,7 +53,7 @@ def wait(
     except KeyboardInterrupt:
         tell(goes_on(run.job_id))
         raise
-    observe.remember(run, list(follower.tasks.values()))
+    observe.remember(run, [observe.completed(task) for task in follower.tasks.values()])
     return follower.code()
 
 
@@ -83,11 +83,13 @@ class Follower:
         self.problem: str | None = None  # why Slurm has not answered the last question
         self._only = only
         self._missed = 0
+        self._traceless: dict[str, int] = {}  # for how many questions nobody has known anything of a task
 
     def ask(self) -> Answer:
         """One look; a Slurm that does not answer is an answer too. Raises NotFound where there is no Slurm."""
         try:
-            return observe.look(self._known(), self.asking, logs=False)
+            given_up = {task_id for task_id, times in self._traceless.items() if times >= TRIES}
+            return observe.look(self._known(), self.asking, logs=False, given_up=given_up)
         except process.NotFound:
             raise
         except SlurmUnavailable as error:
@@ -112,13 +114,18 @@ class Follower:
             self.tell("Slurm answers again")
         self.problem = None
         known = {task.id: task for task in answer if task.source != "none"}
+        traceless = [one for task in answer if task.id not in known for one in slurm.task_ids(task.id)]
+        self._traceless = {task_id: self._traceless.get(task_id, 0) + 1 for task_id in traceless}
         if self._only is not None:
             known = {task_id: task for task_id, task in known.items() if self._only(task_id)}
         if known:
             # 12_[3-9] wait together, and become tasks of their own
             self.tasks = {task_id: task for task_id, task in self.tasks.items() if not task_id.endswith("]")}
-        missing = [task for task in self.tasks.values() if not task.ended and task.id not in known]
-        self.tasks |= known
+        going_on = [task for task in self.tasks.values() if not task.ended and task.state != UNKNOWN]
+        missing = [task for task in going_on if task.id not in known]
+        # What has ended comes back as the record's: who said so first, and what, stays.
+        ended = {task_id for task_id, task in self.tasks.items() if task.ended}
+        self.tasks |= {task.id: task for task in known.values() if task.source != "record" or task.id not in ended}
         self._missed = self._missed + 1 if missing or not known else 0
         if self._missed >= TRIES:
             lost = missing if self.tasks else [Task(self.job_id, UNKNOWN, "none", self.run.log)]
@@ -137,7 +144,7 @@ class Follower:
 def command_code(run: Run, job: Task | JobState) -> int:
     """The exit code of the command itself, or NoCommandCode."""
     log = observe.log_of(run, job.id)
-    end = joblog.read_end(log)
+    end = joblog.read_end(log, job.id)
     code = job.code
     if job.state == UNKNOWN and end is not None:
         code = end.code

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 MARK = b"[slurm-launch] "
 TAIL = 1 << 16  # as much of a log's end as is searched for the line that tells the outcome
@@ -47,6 +48,11 @@ def phase_of(line: str) -> Phase | None:
     return Phase(time, found[4], found[5] or "")
 
 
+def number(text: str | None) -> int | None:
+    """A number in a log, where anything may stand: int() fails at some digits, and at too many."""
+    return int(text) if text and re.fullmatch(r"[0-9]{1,9}", text) else None
+
+
 @dataclass(frozen=True)
 class End:
     """What the last line of a log says."""
@@ -56,6 +62,8 @@ class End:
     cause: str | None = None
     hint: str | None = None
     node: str | None = None
+    job: str | None = None  # of a task of an array this is a number of its own
+    began: datetime | None = None  # when the script did
 
     @property
     def command_ended(self) -> bool:
@@ -64,17 +72,24 @@ class End:
 
 
 def end_of(phase: Phase) -> End:
-    code = phase.value("code") or ""
     before, quoted, _ = phase.rest.partition(' cause="')
-    node = Phase(phase.time, phase.name, before).value("node")
+    told = Phase(phase.time, phase.name, before)
     why = re.search(r' cause="(.*?)" hint="(.*)"$', phase.rest) if quoted else None
     return End(
         phase.value("outcome") or "unknown",
-        int(code) if code.isdigit() else None,
+        number(phase.value("code")),
         cause=why[1] if why else None,
         hint=why[2] if why else None,
-        node=node,
+        node=told.value("node"),
+        job=told.value("job"),
+        began=_before(phase.time, number((told.value("total") or "").removesuffix("s"))),
     )
+
+
+def _before(time: datetime, seconds: int | None) -> datetime | None:
+    with suppress(OverflowError):  # the command may print what it likes
+        return None if seconds is None else time - timedelta(seconds=seconds)
+    return None
 
 
 @dataclass
@@ -112,7 +127,7 @@ class Life:
     def take(self, phase: Phase) -> None:
         """One line more."""
         if phase.name == "starting":
-            self.count = int(text) if (text := phase.value("nodes") or "").isdigit() else 0
+            self.count = number(phase.value("nodes")) or 0
             self.head, self.address, self.auth = (phase.value(key) for key in ("head", "address", "auth"))
             self.job, self.directory = phase.value("job"), phase.value("dir")
             self.joined.clear()  # after a retry all of them join anew
@@ -132,11 +147,18 @@ class Life:
 
 
 class Lives:
-    """The lives of a job, put together line by line."""
+    """The lives of a job, put together line by line.
 
-    def __init__(self) -> None:
+    The command may show the log of another job, by `cat` or `submit --follow`: what that tells is left out. Every life
+    names its job at its start, and at its end.
+    """
+
+    def __init__(self, job: str | None = None) -> None:
+        """With `job`, the lives of that one alone; else of the first that starts."""
         self.all: list[Life] = [Life()]
         self._retried = False
+        self._job = self._expected = job
+        self._other: str | None = None  # the job whose log is being shown
 
     @property
     def last(self) -> Life:
@@ -145,14 +167,37 @@ class Lives:
     def take(self, line: str) -> Phase | None:
         """One line of the log; returns what it is, if it is one of ours."""
         phase = phase_of(line)
-        if phase is not None:
-            # After an end comes another life. One that was killed has no end: then a second start is its sign.
-            again = phase.name == "starting" and "starting" in self.last.times and not self._retried
-            if self.last.end is not None or again:
-                self.all.append(Life())
-            self._retried = phase.name == "retry"
-            self.last.take(phase)
+        if phase is None or self._is_foreign(phase):
+            return None
+        # After an end comes another life. One that was killed has no end: then a second start is its sign.
+        again = phase.name == "starting" and "starting" in self.last.times and not self._retried
+        if self.last.end is not None or again:
+            self.all.append(Life())
+        self._retried = phase.name == "retry"
+        self.last.take(phase)
+        if phase.name == "starting":
+            self._job = self._job or self.last.job
+        elif phase.name == "end":
+            self._job = self._expected
         return phase
+
+    def _is_foreign(self, phase: Phase) -> bool:
+        """Whether a line is from the log of another job. Older versions did not name the job."""
+        named = phase.name in ("starting", "end")
+        job = (end_of(phase).job if phase.name == "end" else phase.value("job")) if named else None
+        if job is not None and self._job is not None:
+            if job == self._job:
+                self._other = None  # the other one did not come to its end
+                return False
+            if phase.name == "starting":
+                self._other = job
+            elif job == self._other:
+                self._other = None
+            return True
+        foreign = self._other is not None
+        if phase.name == "end":
+            self._other = None
+        return foreign
 
 
 def lines_of(path: str | os.PathLike[str]) -> Iterator[str]:
@@ -181,18 +226,20 @@ def read(path: str | os.PathLike[str]) -> Lives:
     return lives
 
 
-def parse_end(log: str) -> End | None:
+def parse_end(log: str, job: str | None = None) -> End | None:
     """The end line; None when the last phase is another one, as in a job that runs, runs again or was killed."""
-    phases = [phase for line in log.splitlines() if (phase := phase_of(line)) is not None]
+    lives = Lives(job)
+    phases = [phase for line in log.splitlines() if (phase := lives.take(line)) is not None]
     return end_of(phases[-1]) if phases and phases[-1].name == "end" else None
 
 
-def read_end(log: str | os.PathLike[str]) -> End | None:
+def read_end(log: str | os.PathLike[str], task_id: str | None = None) -> End | None:
     """`parse_end` of a log file; one that cannot be read tells nothing."""
+    job = None if task_id is None or "_" in task_id else task_id  # a task of an array has another id in its log
     try:
         with open(log, "rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - TAIL))
-            return parse_end(file.read().decode("utf-8", errors="replace"))
+            return parse_end(file.read().decode("utf-8", errors="replace"), job)
     except OSError:
         return None

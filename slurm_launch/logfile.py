@@ -26,33 +26,35 @@ class LogFile:
         self.position = position  # of the next byte
         self.left_out = 0  # bytes before the first that was read
         self.restarts = 0  # how often it began anew
-        self.there = False  # whether there was a file under this path at the last look
         self._last = last
         self._file = -1
+        self._known: tuple[int, int] | None = None  # which file it was at the last look
 
     def read(self, most: int = MOST) -> bytes:
         """What is new; nothing when there is nothing, and never more than `most`."""
         # Opened anew each time: only that makes NFS look at the server.
         fresh = _open(self.path)
-        self.there = fresh >= 0
-        if self._file < 0:
-            self._file = fresh
-            return b"" if fresh < 0 else self._begin(most)
-        if fresh >= 0 and not _same(fresh, self._file):
+        if self._known is None:
+            if fresh < 0:
+                return b""
+            self._file, self._known = fresh, _which(fresh)
+            return self._begin(most)
+        if fresh >= 0 and _which(fresh) != self._known:
             if rest := self._new(most):
                 os.close(fresh)
                 return rest
             self.position = 0
             self.restarts += 1
         if fresh >= 0:
-            os.close(self._file)
-            self._file = fresh
+            self.close()
+            self._file, self._known = fresh, _which(fresh)
         if (size := _size(self._file)) is not None and size < self.position:
             self.position = 0
             self.restarts += 1
         return self._new(most)
 
     def close(self) -> None:
+        """Give the descriptor back; `read` goes on where it was. The rest of a file that is replaced is lost then."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -89,11 +91,11 @@ def _open(path: str) -> int:
     return -1
 
 
-def _same(one: int, other: int) -> bool:
-    try:
-        return os.path.sameopenfile(one, other)
-    except OSError:
-        return False
+def _which(file: int) -> tuple[int, int] | None:
+    with suppress(OSError):
+        found = os.fstat(file)
+        return found.st_dev, found.st_ino
+    return None
 
 
 def _size(file: int) -> int | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -117,12 +117,12 @@ class Task:
         }.get(self.phase, "runs")
 
 
-def look(run: Run, ask: Asking, *, logs: bool = True) -> list[Task]:
+def look(run: Run, ask: Asking, *, logs: bool = True, given_up: Set[str] = frozenset()) -> list[Task]:
     """All that is known of a run, a Task for each job or task of an array, with what their logs tell.
 
     Of what squeue does not know, sacct is asked, then scontrol, then the logs. Without `logs` these are left alone,
-    unless one is the last witness: for those who look often. Raises SlurmUnavailable when Slurm does not answer,
-    unless the record remembers the end.
+    unless one is the last witness: for those who look often. For tasks in `given_up` only squeue is asked. Raises
+    SlurmUnavailable when Slurm does not answer, unless the record remembers the end.
     """
     if run.job_id is None:
         return [_unseen(run, "")]
@@ -132,9 +132,9 @@ def look(run: Run, ask: Asking, *, logs: bool = True) -> list[Task]:
     known.enter(remembered_tasks(run))
     if problem and known.missing:
         raise problem
-    if known.missing:
+    if known.missing.keys() - given_up:
         known.take(_sacct([run], ask), "sacct")
-    if known.missing:
+    if known.missing.keys() - given_up:
         known.take(_scontrol(run, run.job_id, ask), "scontrol")
     known.enter(_by_log(run, known.missing))
     return [_with_log(task) if logs else task for task in known.in_order()]
@@ -354,9 +354,11 @@ def remembered_tasks(run: Run) -> list[Task]:
 
 def remember(run: Run, tasks: Sequence[Task]) -> Run:
     """Put what has ended into the record, for when Slurm has forgotten it. Where that cannot be, nothing is lost."""
-    known = [task for task in tasks if task.state != UNKNOWN and task.source != "record"]
-    again = {one for task in known for one in slurm.task_ids(task.id)}  # among them what has been requeued
-    ended = {task.id: memory(task) for task in known if task.ended}
+    before = {task.id: task for task in remembered_tasks(run)}
+    known = [_with_times(task, before.get(task.id)) for task in tasks if task.state != UNKNOWN]
+    news = [task for task in known if task.source != "record" or memory(task) != run.tasks.get(task.id)]
+    again = {one for task in news for one in slurm.task_ids(task.id)}  # among them what has been requeued
+    ended = {task.id: memory(task) for task in news if task.ended}
 
     def learn(run: Run) -> Run:
         kept = {task_id: old for task_id, old in run.tasks.items() if not again.intersection(slurm.task_ids(task_id))}
@@ -369,10 +371,17 @@ def remember(run: Run, tasks: Sequence[Task]) -> Run:
     return learn(run)
 
 
+def _with_times(task: Task, before: Task | None) -> Task:
+    """The task, with those times that are remembered but were not looked for this time."""
+    if before is None or (task.state, task.restarts) != (before.state, before.restarts):
+        return task
+    return replace(task, times={**before.times, **task.times})
+
+
 def memory(task: Task) -> dict[str, Any]:
     """What a record remembers of a task."""
     keys = ("state", "reason", "code", "signal", "nodes", "num_nodes", "partition", "restarts")
-    times = {name: time.isoformat(timespec="seconds") for name, time in task.times.items()}
+    times = {name: task.times[name].isoformat(timespec="seconds") for name in TIMES if name in task.times}
     return {key: getattr(task, key) for key in keys} | {"times": times}
 
 
@@ -453,6 +462,11 @@ def _task(run: Run, state: JobState, source: str) -> Task:
     )
 
 
+def completed(task: Task) -> Task:
+    """The task with all its times, for those who looked without logs."""
+    return task if "command-end" in task.times else _with_log(task)
+
+
 def _with_log(task: Task) -> Task:
     """The task with what its log tells; nothing when that cannot be read."""
     try:
@@ -491,13 +505,14 @@ def _by_log(run: Run, task_ids: Iterable[str], asked: bool = True) -> list[Task]
     """Tasks of which Slurm knows nothing: the log's last line is the last witness."""
     found, traceless = [], []
     for task_id in task_ids:
-        end = joblog.read_end(log_of(run, task_id))
+        end = joblog.read_end(log_of(run, task_id), task_id)
         if end is None or end.code is None:
             traceless.append(task_id)
             continue
         state = _STATES.get(end.outcome, "FAILED")
         code = end.code if state in ("COMPLETED", "FAILED") else None
-        found.append(replace(_unseen(run, task_id), state=state, source="log", code=code))
+        task = replace(_unseen(run, task_id), state=state, source="log", code=code)
+        found.append(replace(task, times={**task.times, "started": end.began}) if end.began else task)
     return found + [_unseen(run, task_id, asked) for task_id in _together(run, traceless)]
 
 

@@ -208,12 +208,11 @@ class Watch:
             self._feed(run.job_id or "", run.log)
 
     def to_its_end(self) -> list[Task]:
-        """Until all of it has ended and been shown."""
-        while True:
-            over = self.step()
-            if over:
-                return self.sight.tasks
+        """Until all of it has ended and been shown; then the record learns how it ended."""
+        while not self.step():
             self.sleep(READ)
+        observe.remember(self.sight.run, [observe.completed(task) for task in self.sight.tasks])
+        return self.sight.tasks
 
     def step(self) -> bool:
         """One round; whether it was the last."""
@@ -231,9 +230,7 @@ class Watch:
         return complete or self.clock() - self._over_at >= GRACE
 
     def code(self) -> int:
-        """The exit code of the command, or NoCommandCode; and the record learns how it ended."""
-        if self.task is None:
-            observe.remember(self.sight.run, self.sight.tasks)
+        """The exit code of the command, or NoCommandCode."""
         return self.follower.code()
 
     # Slurm
@@ -303,6 +300,8 @@ class Watch:
             self.view.note(f"the log of job {feed.task_id} was cut off or replaced: it goes on from its new beginning")
         if data:
             self.view.text(feed, data)
+        if len(self.sight.feeds) > AT_ONCE:  # a process may have but 1024 files open
+            feed.file.close()
         # What the log tells, Slurm knows too: it has begun, it has ended, it lives again.
         if (begun, lives, ended) != (feed.begun, len(feed.lives.all), feed.ended):
             self.pace.changed(self.clock())

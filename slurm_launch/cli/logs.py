@@ -204,27 +204,29 @@ def _follow(run: Run, task_id: str, log: str, tail: int | None, out: _Out) -> in
 def _show_start(run: Run, task_id: str, log: str, node: str, tail: int | None, follow: bool) -> int:
     """How Ray started on a node."""
     path = node_logs.folder_of(log) / node / node_logs.START_LOG
-    if path.is_file():
+    task = _if_not_kept(run, task_id, log, path.is_file())
+    if task is None:
         out = _Out(False)
         file = LogFile(path, position=out.begin(str(path), tail))
         while data := file.read():
             out.write(data)
         return 0
-    return _from_node(run, task_id, log, node, ray=False, tail=tail, follow=follow)
+    return _from_node(run, task, log, node, ray=False, tail=tail, follow=follow)
 
 
 def _show_ray(run: Run, task_id: str, log: str, node: str | None, tail: int | None) -> int:
     """Ray's own logs: of a node, or of all whose logs were kept."""
     tail = RAY_LINES if tail is None else tail
     kept = node_logs.kept_nodes(log)
-    if node in kept or (node is None and kept):
+    task = _if_not_kept(run, task_id, log, node in kept or (node is None and bool(kept)))
+    if task is None:
         _print_kept(log, [node] if node else node_logs.in_order(log, kept), tail)
         return 0
     if node is None:
         life = node_logs.life_of(log)
         node = life.head if life else None
         note(f"nothing was kept yet: these are of the head, {node}; --node chooses another one") if node else None
-    return _from_node(run, task_id, log, node or "the nodes", ray=True, tail=tail, follow=False)
+    return _from_node(run, task, log, node or "the nodes", ray=True, tail=tail, follow=False)
 
 
 def _print_kept(log: str, nodes: Sequence[str], tail: int) -> None:
@@ -242,13 +244,30 @@ def _print_kept(log: str, nodes: Sequence[str], tail: int) -> None:
                 while data := file.read():
                     out.write(data)
                     end = data[-1:]
+                file.close()
                 out.write(b"\n" if end == b"\n" else b"\n\n")
     if left:
         note(f"{left} more files are in {node_logs.folder_of(log)}")
 
 
-def _from_node(run: Run, task_id: str, log: str, node: str, *, ray: bool, tail: int | None, follow: bool) -> int:
-    task = _known(run, task_id)
+def _if_not_kept(run: Run, task_id: str, log: str, kept: bool) -> Task | None:
+    """The task, if its nodes are to be asked; None when what was kept is to be shown.
+
+    After a requeue that is of a former life: it counts when the job's Ray is not up.
+    """
+    life = node_logs.life_of(log)
+    if kept and (life is None or life.directory is None or life.phase in ("stopping", "end")):
+        return None
+    try:
+        task = _known(run, task_id)
+    except SlurmUnavailable:
+        if kept:
+            return None
+        raise
+    return None if kept and not (task.running and task.life and task.life.directory) else task
+
+
+def _from_node(run: Run, task: Task, log: str, node: str, *, ray: bool, tail: int | None, follow: bool) -> int:
     node_logs.check_node(node, log, task)
     if not task.running:
         raise node_logs.not_there(node, log, task)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 
-from slurm_launch.joblog import phase_of
+from slurm_launch.joblog import number, phase_of
 
 KEPT = 1000  # lines
 WIDEST = 2000  # characters of a line
@@ -65,8 +65,7 @@ class Tail:
         elif control[0] == "\n":
             self._next()
         elif control["order"] == "A":
-            lines = control["value"] or "1"
-            self._row = max(0, self._row - int(lines)) if lines.isdigit() else self._row
+            self._row = max(0, self._row - (number(control["value"] or "1") or 0))
             self._anew = True
         elif control["order"] == "K" and self._anew:
             self.lines[self._row] = ""

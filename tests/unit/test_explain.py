@@ -6,6 +6,7 @@ import json
 import os
 import re
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,31 @@ def test_a_real_log_is_explained(case: str) -> None:
 def test_every_rule_has_a_real_log() -> None:
     assert [rule.cause for rule in RULES if rule.cause not in CASES] == []
     assert len({rule.cause for rule in RULES}) == len(RULES)
+
+
+def test_rays_logs_of_a_former_life_are_left_out(tmp_path: Path) -> None:
+    at = "[slurm-launch] 2026-11-16T09:0"
+    lives = [f"{at}{n}:00+0000 starting nodes=1 head=n1 job=12\n{at}{n}:50+0000 end outcome=x code=1" for n in (1, 2)]
+    for name, minute in (("n1", 1), ("n2", 2)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "raylet.err").write_text("words\n")
+        time = datetime(2026, 11, 16, 9, minute, 50, tzinfo=timezone.utc).timestamp()
+        os.utime(tmp_path / name / "raylet.err", (time, time))
+    log = tmp_path / "log"
+    log.write_text("\n".join(lives))
+    assert list(evidence.gather(str(log), str(tmp_path))["ray_logs"]) == ["n2/raylet.err"]
+    log.write_text(lives[0])
+    assert len(evidence.gather(str(log), str(tmp_path))["ray_logs"]) == 2
+
+
+def test_the_log_of_another_job_is_the_commands_output() -> None:
+    at = "[slurm-launch] 2026-11-16T09:05:08+0000"
+    other = [f"{at} starting nodes=1 head=n9 job=99", f"{at} end outcome=nodes-missing code=71 job=99 total=3s"]
+    ours = [f"{at} starting nodes=1 head=n1 job=12", f"{at} command x", *other]
+    scene = evidence.Scene(Facts(log="\n".join([*ours, f"{at} end outcome=command-failed code=1 job=12 total=9s"])))
+    assert scene.outcome == "command-failed"
+    assert [line.text for line in scene.output] == other
+    assert evidence.Scene(Facts(log="\n".join(ours))).end_line is None
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import follow, process
+from slurm_launch import follow, observe, process, runs
 from slurm_launch.errors import LaunchError, NoCommandCode, SlurmUnavailable
+from slurm_launch.observe import Task
 from slurm_launch.process import Result
 from slurm_launch.runs import Run
 from tests.unit.queue_answers import DOWN, GONE, NO_SACCT, queued, sacct
-from tests.unit.some_run import some_run
+from tests.unit.some_run import END, START, some_run
 
 
 def shown(state: str, code: str = "0:0", reason: str = "None", job: str = "12") -> Result:
@@ -105,12 +106,42 @@ def test_accounting_after_slurmctld_has_forgotten(run: Run) -> None:
     assert slurm.wait(run) == 4
 
 
+def test_the_record_learns_all_times(run: Run) -> None:
+    Path(run.record).write_text(run.to_json())
+    stopping = "[slurm-launch] 2026-11-16T09:05:59+0000 stopping\n"
+    Path(run.log).write_text(START + stopping + END.format(outcome="ok", code=0))
+    started, ended = "2026-11-16T09:05:08", "2026-11-16T09:06:00"
+    squeue = Result((), 0, queued("12", "COMPLETED", start=started, end=ended), "")
+    assert Scripted([squeue]).wait(run) == 0
+    assert list(runs.read(run.record).tasks["12"]["times"]) == list(observe.TIMES)
+
+
+def test_what_squeue_forgets_of_an_array_is_in_the_record(tmp_path: Path) -> None:
+    run = some_run(tmp_path, spec={"array": "0-1"})
+    Path(run.record).write_text(run.to_json())
+    first = array(("0", "FAILED", "3:0"), ("1", "RUNNING", "0:0"))
+    assert Scripted([first, array(("1", "RUNNING", "0:0")), array(("1", "COMPLETED", "0:0"))]).wait(run) == 3
+    assert sorted(runs.read(run.record).tasks) == ["12_0", "12_1"]
+
+
+def test_a_remembered_end_counts_when_squeue_forgets_the_next_life(run: Run) -> None:
+    """It is all there is to know: nobody waits for ever."""
+    with_end = replace(run, tasks={"12": observe.memory(Task("12", "FAILED", "squeue", run.log, code=3))})
+    assert Scripted([shown("RUNNING"), GONE]).wait(with_end) == 3
+
+
 @pytest.mark.parametrize("sacct", [NO_SACCT, Result((), 0, "", ""), process.SlurmNotFound("sacct is not in PATH")])
 def test_the_log_is_the_last_witness(run: Run, sacct: Any) -> None:
     Path(run.log).write_text(end_line("command-failed", 6))
     assert Scripted([GONE], [sacct]).wait(run) == 6
     Path(run.log).write_text(end_line("ok", 0))
     assert Scripted([GONE], [sacct]).wait(run) == 0
+
+
+def test_the_end_of_another_job_in_the_output_is_not_our_own(run: Run) -> None:
+    Path(run.log).write_text(end_line("ok", 0).replace("total", "job=99 total"))
+    with pytest.raises(NoCommandCode, match="left the queue without a trace"):
+        Scripted([GONE]).wait(run)
 
 
 def test_unknown_is_not_good(run: Run) -> None:

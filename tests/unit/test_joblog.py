@@ -36,6 +36,14 @@ def test_the_end_line(tmp_path: Path, log: str, expected: End | None) -> None:
     assert joblog.read_end(tmp_path / "log") == expected
 
 
+@pytest.mark.parametrize("digits", ["\u00b2", "\u0663", "9" * 5000])
+def test_digits_that_are_no_number(digits: str) -> None:
+    lives = joblog.Lives()
+    lives.take(f"[slurm-launch] 2026-11-16T09:05:08+0000 starting nodes={digits} head=n1")
+    lives.take(f"[slurm-launch] 0001-01-01T09:05:09+0000 end outcome=ok code={digits} total=999999999s")
+    assert (lives.last.count, lives.last.end) == (0, End("ok", None))
+
+
 def test_only_these_codes_are_the_commands() -> None:
     assert End("ok", 0).command_ended
     assert End("command-failed", 3).command_ended
@@ -61,7 +69,8 @@ REST = """\
 [slurm-launch] 2026-11-16T09:00:13+0100 end outcome=node-lost code=72 phase=command node=n2 bring-up=10s total=13s \
 cause="n2 said 'node=n9'" hint="look, or "not""
 """
-LOST = End("node-lost", 72, "n2 said 'node=n9'", 'look, or "not"', "n2")
+BEGAN = datetime(2026, 11, 16, 8, tzinfo=timezone.utc)
+LOST = End("node-lost", 72, "n2 said 'node=n9'", 'look, or "not"', "n2", began=BEGAN)
 
 
 def test_a_life(tmp_path: Path) -> None:
@@ -82,3 +91,55 @@ def test_lives_follow_one_another(tmp_path: Path) -> None:
     assert (first.end, first.phase) == (None, "command")
     assert second.end == LOST
     assert third.end == End("ok", 0)
+
+
+# The log of another job in the command's output
+
+OTHER = RUN.replace("job=12", "job=99").replace("head=n1", "head=n9").replace("r12-", "r99-")
+OTHER_END = REST.replace("code=72", "code=0").replace("node-lost", "ok").replace("total=", "job=99 total=")
+OUR_END = REST.replace("total=", "job=12 total=")
+
+
+@pytest.mark.parametrize(
+    ("shown", "end"),
+    [
+        (OTHER, OUR_END),
+        (OTHER + OTHER_END, OUR_END),
+        (OTHER + OTHER_END + OTHER, OUR_END),
+        (OTHER + REST, REST),  # of an older version: it names the job only at the start
+        (OTHER_END.splitlines(keepends=True)[-1], OUR_END),  # the tail of a log
+    ],
+)
+def test_the_log_of_another_job_is_not_our_own(tmp_path: Path, shown: str, end: str) -> None:
+    log = tmp_path / "log"
+    log.write_text(RUN + shown)
+    (life,) = joblog.read(log).all
+    assert (life.job, life.head, life.directory, life.phase) == ("12", "n1", "/tmp/r12-cd", "command")
+    assert life.end is None
+    assert (joblog.read_end(log), joblog.read_end(log, "12")) == (None, None)
+    log.write_text(RUN + shown + end)
+    (life,) = joblog.read(log).all
+    assert life.end == joblog.read_end(log) == joblog.read_end(log, "12")
+    assert life.end
+    assert (life.end.code, life.phase) == (72, "end")
+    log.write_text(RUN + shown + end + RUN)
+    assert len(joblog.read(log).all) == 2, "it was requeued"
+
+
+def test_the_other_log_goes_on_when_we_are_requeued(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(RUN + OTHER + RUN + OUR_END)
+    killed, life = joblog.read(tmp_path / "log").all
+    assert (killed.job, killed.end, life.job) == ("12", None, "12")
+    assert life.end
+
+
+def test_the_end_of_a_long_log(tmp_path: Path) -> None:
+    """Only its tail is read: for a task of an array the job in it is not known before."""
+    log = tmp_path / "log"
+    log.write_text(OTHER_END)
+    assert joblog.read_end(log, "12") is None
+    assert (end := joblog.read_end(log, "12_3"))
+    assert end == joblog.read_end(log)
+    log.write_text(OTHER + OTHER_END + OUR_END)
+    assert (end := joblog.read_end(log, "12_3"))
+    assert end.job == "12"

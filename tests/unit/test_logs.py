@@ -254,6 +254,31 @@ def test_rays_own_logs(launcher: Launcher, log: Path) -> None:
     assert "raylet.out 79\n" not in everything
 
 
+@pytest.mark.parametrize("flags", [("--node", "n2"), ("--head",), ("--ray",), ("--ray", "--node", "n2")])
+def test_what_a_former_life_left_is_not_shown_for_the_one_that_runs(
+    launcher: Launcher, log: Path, slurm: Slurm, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...]
+) -> None:
+    asked: list[str] = []
+
+    def show(task: Task, node: str, **_: Any) -> int:
+        asked.append(node)
+        return 0
+
+    monkeypatch.setattr(node_logs, "show_from_node", show)
+    kept(log, "n1", "n2")
+    life = START + END.format(outcome="node-lost", code=72)
+    log.write_text(life + START)
+    slurm.queue = queued("12", "RUNNING", restarts=1)
+    assert launcher("logs", "12", *flags).out == ""
+    assert asked == ["n2" if "n2" in flags else "n1"]
+    for text, queue in ((life + START, DOWN), (life, queued("12", "PENDING", restarts=1)), (life, GONE)):
+        log.write_text(text)
+        slurm.queue = queue
+        answer = launcher("logs", "12", *flags)
+        assert (answer.code, len(asked)) == (0, 1)
+        assert answer.out, "what was kept"
+
+
 def test_the_node_that_failed_comes_first(launcher: Launcher, log: Path) -> None:
     log.write_text(START + END.format(outcome="node-lost", code=72).replace("phase=command", "phase=command node=n9"))
     kept(log, *(f"n{n}" for n in range(1, 20)))

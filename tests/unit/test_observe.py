@@ -537,6 +537,25 @@ def test_a_run_without_a_job(run: Run) -> None:
     assert (found, problem, slurm.asked) == ([[task]], None, [])
 
 
+def test_times_are_completed_and_not_lost_again(run: Run) -> None:
+    """Whoever looks without the log knows fewer of them."""
+    Path(run.log).write_text(life(end="outcome=ok code=0"))
+    said = Scripted(queue(q("12", "COMPLETED", end="11:50:00")))
+    run = observe.remember(run, observe.look(run, Asking({}, said), logs=False))
+    assert "command-start" not in run.tasks["12"]["times"]
+    run = observe.remember(run, Scripted().look(run))
+    assert "command-start" in runs.read(run.record).tasks["12"]["times"]
+    again = observe.remember(run, observe.look(run, Asking({}, said), logs=False))
+    assert again.tasks == run.tasks
+
+
+def test_the_start_by_the_last_line_of_the_log(run: Run) -> None:
+    Path(run.log).write_text(life(end="outcome=ok code=0 total=30s"))
+    task = Scripted().one(run)
+    assert task.source == "log"
+    assert task.times["ended"] - task.times["started"] == timedelta(seconds=30)
+
+
 # Arrays
 
 

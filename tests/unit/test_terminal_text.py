@@ -31,6 +31,7 @@ def tail(*data: bytes) -> list[str]:
         (b"\x1b[31;1mred\x1b[0m\n", ["red"]),
         (b"\x1b]0;a title\x07text\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\\n", ["textlink"]),
         (b"\x1b[2J\x1b[H\x1bcwiped\x07\x08\x00\n", ["wiped"]),
+        (b"a\nb\x1b[" + b"9" * 5000 + b"A\n", ["a", "b"]),
         (b"a\tb\n", ["a    b"]),
         (b"\xff\xfe broken\n", ["\ufffd\ufffd broken"]),
         ("\u202eright to left\u200b\x9b31m\n".encode(), ["right to left31m"]),

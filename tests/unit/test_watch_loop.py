@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import joblog, process
+from slurm_launch import joblog, process, runs
 from slurm_launch.errors import LaunchError, NoCommandCode, SlurmUnavailable, UsageError
+from slurm_launch.follow import TRIES
 from slurm_launch.logfile import LogFile
 from slurm_launch.observe import Asking
 from slurm_launch.process import Result
 from slurm_launch.runs import Run
-from slurm_launch.watching import Feed, InThread, Pace, Sight, Watch, holds
+from slurm_launch.watching import AT_ONCE, Feed, InThread, Pace, Sight, Watch, holds
 from tests.unit.queue_answers import DOWN, GONE, NO_SACCT, queued, sacct
 from tests.unit.some_run import END, START, some_run
 
@@ -148,7 +150,12 @@ def test_never_twice_within_two_seconds(run: Run) -> None:
     for tenth in range(290):
         world.log(tenth / 10, START + END.format(outcome="ok", code=0))  # one life after the other
     world.watch()
-    times = sorted({time for time, what in world.asked if what == "squeue"})
+    assert_polite(world)
+
+
+def assert_polite(world: World) -> None:
+    """No two looks within two seconds, whichever programs were asked."""
+    times = sorted({time for time, _ in world.asked})
     assert all(later - earlier >= 2 for earlier, later in itertools.pairwise(times))
 
 
@@ -418,12 +425,39 @@ def test_tasks_that_slurm_has_forgotten_cost_no_more_questions(tmp_path: Path) -
     assert [what for time, what in world.asked if 10 < time < 600 and what != "squeue"] == []
 
 
+@pytest.mark.parametrize("seen", [True, False])
+def test_tasks_without_a_trace_are_asked_for_a_few_times_only(tmp_path: Path, seen: bool) -> None:
+    """Slurm's other programs are asked as long as the accounting may be late, not as long as the array lasts."""
+    run = some_run(tmp_path, spec={"array": "0-1"})
+    both, running, done = tasks("RUNNING", "RUNNING"), queued("12_1", "RUNNING"), queued("12_1", "COMPLETED")
+    world = World(run, until((10 if seen else 0, both), (900, running), (0, done)))
+    world.watch()
+    assert_polite(world)
+    asked = [what for _, what in world.asked]
+    assert asked.count("sacct") == asked.count("scontrol") == TRIES
+    assert world.calls() <= 75
+
+
+def test_a_task_that_was_given_up_and_comes_back(tmp_path: Path) -> None:
+    run = some_run(tmp_path, spec={"array": "0-1"})
+    gone, back = queued("12_1", "RUNNING"), tasks("RUNNING", "RUNNING")
+    world = World(run, until((10, back), (200, gone), (300, back), (0, tasks("FAILED 4:0", "COMPLETED"))))
+    assert world.watch().code() == 4
+
+
 def test_one_task_of_an_array(array: Run) -> None:
     waits = queued("12_[0-2]", "PENDING")
     world = World(array, until((10, waits), (20, tasks("RUNNING", "RUNNING", "RUNNING")), (0, tasks("RUNNING", "FAILED 6:0", "RUNNING"))))  # fmt: skip  # noqa: E501
     watch = world.watch(task="12_1")
     assert watch.code() == 6
     assert [task.id for task in watch.sight.tasks] == ["12_1"]
+
+
+def test_the_record_learns_of_one_task(array: Run) -> None:
+    Path(array.record).write_text(array.to_json())
+    for number in (1, 2):  # two who watch, and have read the record before
+        World(array, lambda _: tasks("RUNNING", "FAILED 6:0", "FAILED 5:0")).watch(task=f"12_{number}")
+    assert list(runs.read(array.record).tasks) == ["12_1", "12_2"]
 
 
 def test_a_task_that_there_is_not(array: Run) -> None:
@@ -450,6 +484,24 @@ def test_a_large_array_is_read_a_part_at_a_time(tmp_path: Path, monkeypatch: pyt
     assert max(count for time, count in opened.items() if time < 55) <= 16
     assert sorted(map(int, world.out.replace(b"last", b"").split())) == list(range(200)), "and all of it is shown"
     assert world.out.count(b"last") == 200
+
+
+def test_a_large_array_does_not_keep_its_logs_open(tmp_path: Path) -> None:
+    """A process may have but 1024 files open, as a rule."""
+    run = some_run(tmp_path, spec={"array": "0-199"})
+    world = World(run, until((60, tasks(*["RUNNING"] * 200)), (0, tasks(*["COMPLETED"] * 200))))
+    for number in range(200):
+        world.log(1, f"{number}\n", f"{tmp_path}/t_{number}.log")
+    most, before = 0, len(os.listdir("/proc/self/fd"))
+
+    def count(sight: Sight) -> None:
+        nonlocal most
+        most = max(most, len(os.listdir("/proc/self/fd")))
+
+    world.show = count  # type: ignore[method-assign]
+    world.watch()
+    assert most <= before + AT_ONCE
+    assert sorted(map(int, world.out.split())) == list(range(200))
 
 
 @pytest.mark.parametrize(
