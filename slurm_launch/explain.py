@@ -94,7 +94,8 @@ def _raised(pattern: str, *, sure: bool = True) -> Find:
         if raised is None or match is None:
             return None
         place = f" ({raised.place})" if raised.place else ""
-        values = {"name": raised.name, "message": raised.message, "place": place, "file": raised.file or "the command"}
+        file = raised.file if raised.file and not raised.file.startswith("<") else "the command"  # <string>: python -c
+        values = {"name": raised.name, "message": raised.message, "place": place, "file": file}
         said = f"{raised.name}: {raised.message}" if raised.message else raised.name
         return Finding(raised.evidence, {**values, "said": said, **_given(match)}, sure)
 
@@ -334,7 +335,7 @@ RULES: tuple[Rule, ...] = (
         "cancel it; submit it again when the other job has run, or without --dependency",
         _never,
     ),
-    Rule("waiting", "it has not failed: it waits: {why}", "wait; `squeue --start` may tell how long", _waits),
+    Rule("waiting", "it has not failed: it waits: {why}", "`squeue --start` may tell how long", _waits),
     Rule(
         "running",
         "it has not failed: it runs",
@@ -707,4 +708,5 @@ def explain_task(run: Run, task: Task) -> Explanation:
     """Of a run that was looked up: why this job, or task of an array, failed."""
     known = gather(task.log, f"{task.log.removesuffix('.log')}.ray")
     known |= {"spec": run.spec, "asked": task.asked, "cancelled": run.cancelled_at(task.id)}
-    return explain(Facts(task.state, task.reason, task.code, task.signal, **known))
+    why = explain(Facts(task.state, task.reason, task.code, task.signal, **known))
+    return replace(why, advice=why.advice.replace("sacct -j JOB", f"sacct -j {task.id}"))

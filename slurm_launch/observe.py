@@ -513,7 +513,11 @@ def _by_log(run: Run, task_ids: Iterable[str], asked: bool = True) -> list[Task]
         code = end.code if state in ("COMPLETED", "FAILED") else None
         task = replace(_unseen(run, task_id), state=state, source="log", code=code)
         found.append(replace(task, times={**task.times, "started": end.began}) if end.began else task)
-    return found + [_unseen(run, task_id, asked) for task_id in _together(run, traceless)]
+    # One that we cancelled while it waited leaves no trace at all: Slurm forgets such tasks of an array at once.
+    ours = [task_id for task_id in traceless if asked and run.cancelled_at(task_id)]
+    found += [replace(_unseen(run, one), state="CANCELLED", source="record") for one in _together(run, ours)]
+    rest = [task_id for task_id in traceless if task_id not in set(ours)]
+    return found + [_unseen(run, task_id, asked) for task_id in _together(run, rest)]
 
 
 def _together(run: Run, task_ids: Sequence[str]) -> list[str]:

@@ -41,7 +41,7 @@ def explain(
         show(why)
         print(printable(f"the log: {task.log}", sys.stdout))
     if len(tasks) > len(explained):
-        note(f"{len(tasks) - len(explained)} more tasks are not shown; name one, as {run.job_id}_3")
+        note(f"the other {len(tasks) - len(explained)} of its tasks are not shown; name one, as {run.job_id}_3")
     return 0
 
 

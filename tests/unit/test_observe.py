@@ -559,6 +559,12 @@ def test_the_start_by_the_last_line_of_the_log(run: Run) -> None:
 # Arrays
 
 
+def test_tasks_that_we_took_out_of_the_queue_leave_no_trace(array: Run) -> None:
+    array = replace(array, cancelled={"12_[3-5]": "2026-11-16T11:49:00+00:00"})
+    states = [(task.id, task.state) for task in Scripted(queue(q("12_0", "RUNNING"))).look(array)]
+    assert states == [("12_0", "RUNNING"), ("12_[1-2]", "UNKNOWN"), ("12_[3-5]", "CANCELLED")]
+
+
 def test_an_array_that_is_half_forgotten(array: Run) -> None:
     """Task 0 only the record remembers, 1 the accounting, 2 its log, 3 runs, 4 and 5 wait."""
     array = observe.remember(array, Scripted(queue(q("12_0", "FAILED", "256"), q("12_[1-5%2]", "PENDING"))).look(array))
