@@ -72,7 +72,8 @@ def survey(wanted: Sequence[tuple[Run, str]], ask: Asking, user: str | None = No
         tasks = observe.task_ids_in(run, argument)
         if tasks is not None:
             _check_tasks(run, tasks, there)
-            there = [one for one in there if one.id in set(tasks)]
+            named = set(tasks)
+            there = [one for one in there if one.id in named]
         alive = [one for one in there if not one.ended]
         for one in alive:
             _check_identity(run, one, user)

@@ -340,7 +340,7 @@ def remembered_tasks(run: Run) -> list[Task]:
     """How the record remembers that the run, or tasks of its array, ended."""
     found = []
     for task_id, data in run.tasks.items():
-        with suppress(KeyError, TypeError, ValueError, AttributeError):  # what is damaged is not remembered
+        with suppress(KeyError, TypeError, ValueError, AttributeError, OverflowError):  # it is damaged
             times = {name: datetime.fromisoformat(data["times"][name]) for name in TIMES if name in data["times"]}
             if any(time.tzinfo is None for time in times.values()):
                 continue

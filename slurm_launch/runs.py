@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -116,6 +117,10 @@ def _checked(data: Mapping[str, Any], at: str) -> Run:
             raise _damaged(at, f"{name} is missing")
         if not isinstance(data[name], kinds[kind]):
             raise _damaged(at, f"{name} is {type(data[name]).__name__}")
+        if isinstance(data[name], str) and "\0" in data[name]:
+            raise _damaged(at, f"{name} has a zero byte in it")
+    if data["job_id"] is not None and not re.fullmatch(r"\d{1,18}", data["job_id"], re.ASCII):
+        raise _damaged(at, "job_id is no number")
     times = [(name, data[name]) for name in ("created", "submitted") if data[name] is not None]
     for name, time in (*times, *(("cancelled", time) for time in data["cancelled"].values())):
         if not _is_time(time):

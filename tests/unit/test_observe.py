@@ -359,6 +359,8 @@ def test_a_memory_that_is_damaged_counts_for_nothing(run: Run, memory: Any) -> N
         ("times", []),
         ("state", "RUNNING"),
         ("restarts", None),
+        ("code", float("inf")),
+        ("signal", float("-inf")),
     ],
 )
 def test_a_damaged_part_of_a_memory(run: Run, key: str, value: Any) -> None:

@@ -78,6 +78,21 @@ def test_a_field_of_the_wrong_kind(tmp_path: Path) -> None:
         runs.read(tmp_path / "x.json")
 
 
+@pytest.mark.parametrize("text", ["abc", "", "-1", "1.5", "1" * 19, "\u0661\u0662", "12_3", "12\n"])
+def test_a_job_id_that_is_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.json").write_text(json.dumps(json.loads(a_run(tmp_path).to_json()) | {"job_id": text}))
+    with pytest.raises(UsageError, match="job_id is no number"):
+        runs.read(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize("key", ["script", "log", "record", "run_dir", "cluster", "user"])
+def test_a_zero_byte_in_a_record(tmp_path: Path, key: str) -> None:
+    """No path and no argument of a program can hold one."""
+    (tmp_path / "x.json").write_text(json.dumps(json.loads(a_run(tmp_path).to_json()) | {key: "/a\0b"}))
+    with pytest.raises(UsageError, match=f"{key} has a zero byte in it"):
+        runs.read(tmp_path / "x.json")
+
+
 @pytest.mark.parametrize("key", ["created", "submitted", "cancelled"])
 @pytest.mark.parametrize("text", ["", "soon", "2026-11-16T09:05:07"])
 def test_a_time_that_is_none(tmp_path: Path, key: str, text: str) -> None:
