@@ -213,7 +213,7 @@ class Watch:
         while not self.step():
             if not self._more:
                 self.sleep(READ)
-        observe.remember(self.sight.run, [observe.completed(task) for task in self.sight.tasks])
+        observe.remember(self.sight.run, self.sight.tasks)
         return self.sight.tasks
 
     def step(self) -> bool:
