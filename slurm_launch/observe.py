@@ -29,6 +29,7 @@ TIMES = ("submitted", "started", "head-ready", "all-nodes", "command-start", "co
 _STATES = {"ok": "COMPLETED", "time-limit": "TIMEOUT", "ended-from-outside": "CANCELLED"}
 SKEW = timedelta(minutes=5)  # between the clocks of two machines; munge allows no more
 MOST_JOBS = 10_000  # that sacct is asked for: an argument holds 128 kB
+LONG_LOG = 64 << 20  # bytes; reading them takes a second
 _WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD", "REQUEUE_FED", "EXPEDITING")
 
 
@@ -463,8 +464,11 @@ def _task(run: Run, state: JobState, source: str) -> Task:
 
 
 def completed(task: Task) -> Task:
-    """The task with all its times, for those who looked without logs."""
-    return task if "command-end" in task.times else _with_log(task)
+    """The task with all its times, for those who looked without logs; a long log is left to who wants to know."""
+    with suppress(OSError):
+        if os.path.getsize(task.log) <= LONG_LOG:
+            return _with_log(task)
+    return task
 
 
 def _with_log(task: Task) -> Task:

@@ -13,7 +13,7 @@ from slurm_launch import observe, slurm
 from slurm_launch.errors import LaunchError, UsageError
 from slurm_launch.follow import Follower
 from slurm_launch.joblog import MARK, Life, Lives
-from slurm_launch.logfile import LogFile
+from slurm_launch.logfile import MOST, LogFile
 from slurm_launch.observe import UNKNOWN, Asking, Task
 from slurm_launch.runs import Run
 from slurm_launch.slurm import QueuePlace
@@ -202,6 +202,7 @@ class Watch:
         self._asked: Pending | None = None
         self._questions = 0
         self._turn = 0
+        self._more = False  # whether a log has more to read at once
         self._over_at: float | None = None
         self._lives_then: dict[str, int] = {}
         if observe.array_of(run) is None:  # it can be read before Slurm has told anything
@@ -210,8 +211,9 @@ class Watch:
     def to_its_end(self) -> list[Task]:
         """Until all of it has ended and been shown; then the record learns how it ended."""
         while not self.step():
-            self.sleep(READ)
-        observe.remember(self.sight.run, [observe.completed(task) for task in self.sight.tasks])
+            if not self._more:
+                self.sleep(READ)
+        observe.remember(self.sight.run, self.sight.tasks)
         return self.sight.tasks
 
     def step(self) -> bool:
@@ -290,9 +292,11 @@ class Watch:
             self._turn = (self._turn + AT_ONCE) % max(1, len(open_ones))
             feeds = [*open_ones[self._turn :], *open_ones[: self._turn]][:AT_ONCE]
         news = [self._read_one(feed) for feed in feeds]
+        self._more = any(size >= MOST for size in news)
         return any(news)
 
-    def _read_one(self, feed: Feed) -> bool:
+    def _read_one(self, feed: Feed) -> int:
+        """How much of it was new."""
         restarts, ended = feed.file.restarts, feed.ended
         begun, lives = feed.begun, len(feed.lives.all)
         data = feed.read()
@@ -305,7 +309,7 @@ class Watch:
         # What the log tells, Slurm knows too: it has begun, it has ended, it lives again.
         if (begun, lives, ended) != (feed.begun, len(feed.lives.all), feed.ended):
             self.pace.changed(self.clock())
-        return bool(data)
+        return len(data)
 
     def _done(self, feed: Feed) -> bool:
         task = self.follower.tasks.get(feed.task_id)

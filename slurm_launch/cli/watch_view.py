@@ -156,7 +156,7 @@ class Live:
         for note in self.notes:
             self.console.print(Text(printable(note, sys.stdout), style="yellow"))
         if len(sight.tasks) == 1:
-            for line in _output(sight.tasks[0], self.tails, min(LAST_LINES, self.console.size.height - 4)):
+            for line in _output(sight.tasks[0].id, self.tails, min(LAST_LINES, self.console.size.height - 4)):
                 self.console.print(Text(line), soft_wrap=True)
         good = all(task.state == "COMPLETED" for task in sight.tasks)
         for line in summary(sight):
@@ -201,7 +201,9 @@ def screen_lines(
     if sight.array:
         rows = [line(text) for text in _rows(sight, tails, room)]
         return [*top, rule, *rows, *[line("")] * (room - len(rows)), *bottom]
-    output = [line(text) for task in sight.tasks for text in _output(task, tails, room)]
+    # Before Slurm has answered there is no task, but there may be a log.
+    shown = [task.id for task in sight.tasks] or (list(tails) if len(tails) == 1 else [])
+    output = [line(text) for task_id in shown for text in _output(task_id, tails, room)]
     return [*top, rule, *output, *[line("")] * (room - len(output)), *bottom]
 
 
@@ -232,8 +234,8 @@ def _progress(joined: int, count: int, width: int, bar: tuple[str, str]) -> str:
     return bar[0] * full + bar[1] * (room - full) + told
 
 
-def _output(task: Task, tails: dict[str, Tail], room: int) -> list[str]:
-    return tails[task.id].last(room) if task.id in tails else []
+def _output(task_id: str, tails: dict[str, Tail], room: int) -> list[str]:
+    return tails[task_id].last(room) if task_id in tails else []
 
 
 def _rows(sight: Sight, tails: dict[str, Tail], room: int) -> list[str]:
@@ -242,7 +244,7 @@ def _rows(sight: Sight, tails: dict[str, Tail], room: int) -> list[str]:
     shown = tasks if len(tasks) <= room else tasks[: room - 1]
     rows = []
     for task in shown:
-        last = _output(task, tails, 1)
+        last = _output(task.id, tails, 1)
         said = words.outcome(task) if not (task.waiting or task.running) else task.in_words
         rows.append(f"{task.id}  {said}" + (f"  | {last[0].strip()}" if last else ""))
     return rows + [f"and {len(tasks) - len(shown)} more"] * (len(shown) < len(tasks))

@@ -3,16 +3,37 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import select
 import subprocess
 import time
 import uuid
 from pathlib import Path
+from typing import IO
 
 from slurm_launch.runs import Run
 from tests.slurm.jobs import ROOT, VENV, standing_ray
 from tests.terminal import Terminal
 from tests.testbed import Cluster
+
+
+def read_until(process: subprocess.Popen[str], pattern: str, seconds: float = 90, stream: IO[str] | None = None) -> str:
+    """What a process says on its stdout, or that stream, to the end of the line in which the pattern is found.
+
+    Read byte by byte, past Python's buffer: so communicate() gets all the rest.
+    """
+    stream = stream or process.stdout
+    assert stream
+    deadline, said, line = time.monotonic() + seconds, b"", b""
+    while not (line.endswith(b"\n") and re.search(pattern, line.decode(errors="replace"))):
+        line = b"" if line.endswith(b"\n") else line
+        ready, _, _ = select.select([stream], [], [], max(0, deadline - time.monotonic()))
+        byte = os.read(stream.fileno(), 1) if ready else b""
+        why = "it ended" if ready else f"{seconds} s are over"
+        said, line = said + byte, line + byte
+        assert byte, f"{pattern!r} did not come, {why}:\n{said.decode(errors='replace')}"
+    return said.decode(errors="replace")
 
 
 class Desk:

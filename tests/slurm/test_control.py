@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from slurm_launch.runs import Run
-from tests.slurm.desk import WAIT, Desk
+from tests.slurm.desk import WAIT, Desk, read_until
 from tests.testbed import Cluster
 
 pytestmark = pytest.mark.slurm
@@ -131,8 +131,7 @@ def test_a_signal_to_attach_ends_its_program_and_not_the_job(desk: Desk) -> None
         assert on.end() == 4
         assert "caught" in on.screen
     process = desk.popen("attach", "--", "bash", "-c", "echo begun; exec sleep 600")
-    assert process.stdout
-    assert process.stdout.readline() == "begun\n"
+    read_until(process, "^begun$")
     (ours,) = [
         one for one in desk.cluster.processes("login") if "slurm_launch attach" in one.args and "srun" not in one.args
     ]

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from tests.slurm.desk import WAIT, Desk
+from tests.slurm.desk import WAIT, Desk, read_until
 from tests.testbed import Cluster
 
 pytestmark = pytest.mark.slurm
@@ -44,10 +44,9 @@ print(sum(ray.get([ray.remote(lambda n: n * n).remote(n) for n in range(4)])), l
 
 def opened(tunnel: subprocess.Popen[str]) -> int:
     """The port on the login node."""
-    assert tunnel.stdout
-    line = tunnel.stdout.readline()
+    line = read_until(tunnel, r"^http://")
     found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)\n", line)
-    assert found, (line, tunnel.communicate())
+    assert found, line
     return int(found[1])
 
 

@@ -17,6 +17,7 @@ import pytest
 from slurm_launch import slurm
 from slurm_launch.evidence import gather
 from slurm_launch.explain import Explanation, Facts, explain
+from tests.slurm.desk import read_until
 from tests.slurm.jobs import HOME, OLD_RAY, ROOT, VENV, Job, python, standing_ray, submit, wrapped_ray
 from tests.testbed import Cluster, NodeOptions
 
@@ -54,8 +55,7 @@ def held_by_bob(cluster: Cluster, node: str, ports: range) -> Iterator[None]:
         "print('HELD', flush=True); time.sleep(900)"
     )
     process = cluster.popen(["/usr/bin/python3", "-c", code], user="bob", node=node)
-    assert process.stdout
-    assert process.stdout.readline() == "HELD\n"
+    read_until(process, "^HELD$")
     try:
         yield
     finally:

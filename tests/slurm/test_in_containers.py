@@ -17,7 +17,7 @@ import pytest
 
 from slurm_launch.runs import Run
 from tests.slurm.conftest import binds, left_behind, need_cluster
-from tests.slurm.desk import Desk
+from tests.slurm.desk import Desk, read_until
 from tests.slurm.jobs import HOME, ROOT, VENV, run, standing_ray, submit
 from tests.testbed import Cluster, unavailable_reason
 from tests.testbed.image import make_image
@@ -276,8 +276,7 @@ def test_attach_and_dashboard_go_into_the_image(cluster: Cluster, images: Path) 
             shell.wait_for("/dev/pts/")
             assert shell.end() == 3, shell.screen
         tunnel = desk.popen("dashboard", runtime, "--open")
-        assert tunnel.stdout
-        url = tunnel.stdout.readline().strip()
+        url = read_until(tunnel, "^http://").strip()
         answer = cluster.run([desk.python, "-c", STATUS, f"{url}/api/version"])
         assert answer.stdout == "401\n", (url, answer)
         done = desk.call("cancel", runtime)

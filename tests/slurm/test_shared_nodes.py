@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.slurm.desk import read_until
 from tests.slurm.jobs import python, run, submit
 from tests.testbed import Cluster
 
@@ -47,8 +48,7 @@ time.sleep(300)
 def held_by_bob(cluster: Cluster, ports: list[int], how: str = "listen") -> Iterator[None]:
     holder = cluster.popen(["python3", "-c", HOLD, how, *map(str, ports)], user="bob", node="n1")
     try:
-        assert holder.stdout
-        assert holder.stdout.readline() == "held\n"
+        read_until(holder, "^held$")
         yield
     finally:
         holder.kill()

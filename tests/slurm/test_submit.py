@@ -13,6 +13,7 @@ import pytest
 
 from slurm_launch import runs
 from slurm_launch.runs import Run
+from tests.slurm.desk import read_until
 from tests.slurm.jobs import ROOT, VENV
 from tests.testbed import Cluster
 
@@ -54,13 +55,7 @@ class Login:
     def start(self, argv: list[str]) -> tuple[subprocess.Popen[str], Run]:
         """In the background, until the job is submitted."""
         process = self.cluster.popen(argv, env=self.env, cwd=self.home)
-        assert process.stdout
-        lines = ""
-        while "\nrecord" not in lines:
-            line = process.stdout.readline()
-            assert line, process.communicate()
-            lines += line
-        return process, self.run(lines)
+        return process, self.run(read_until(process, "^record"))
 
     def run(self, stdout: str) -> Run:
         """The run that the command line has told of."""
@@ -192,9 +187,8 @@ def silent_controller(cluster: Cluster) -> Iterator[None]:
 
 def test_a_silent_controller_is_waited_out(login: Login) -> None:
     waiting, _ = login.start(login.argv("sleep 1", "--wait", start=("-c", IMPATIENT)))
-    assert waiting.stderr
     with silent_controller(login.cluster):
-        told = waiting.stderr.readline()
+        told = read_until(waiting, "", stream=waiting.stderr)
     _, err = waiting.communicate(timeout=60)
     assert "Slurm does not answer" in told
     assert "answers again" in err

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from tests.slurm.conftest import SUITE
+from tests.slurm.desk import read_until
 from tests.slurm.jobs import ROOT, VENV
 from tests.slurm.test_submit import silent_controller
 from tests.testbed import Cluster, NodeOptions
@@ -95,9 +96,7 @@ def test_a_directory_that_the_nodes_do_not_share(cluster: Cluster) -> None:
 
 def test_ctrl_c_cancels_the_job(cluster: Cluster) -> None:
     started = cluster.popen([*LAUNCH, "doctor", "--job", "--load-env", "sleep 600"], env=ENV)
-    assert started.stderr
-    said = started.stderr.readline()
-    assert "waiting for it" in said
+    read_until(started, "waiting for it", stream=started.stderr)
     (submitted,) = cluster.squeue()
     assert cluster.signal("login", r"slurm_launch doctor --job", signal.SIGINT)
     _, rest = started.communicate(timeout=60)

@@ -15,6 +15,7 @@ import pytest
 
 from slurm_launch import runs
 from slurm_launch.runs import Run
+from tests.slurm.desk import read_until
 from tests.slurm.jobs import ROOT, VENV, standing_ray
 from tests.slurm.test_submit import silent_controller
 from tests.terminal import Terminal
@@ -212,9 +213,7 @@ def test_a_job_that_is_cancelled(desk: Desk) -> None:
 def test_ctrl_c_in_a_pipe(desk: Desk) -> None:
     run = desk.launch("sleep 600", "--num-nodes", "1")
     watching = desk.start("watch", str(run.job_id))
-    assert watching.stdout
-    while "command sleep 600" not in watching.stdout.readline():
-        assert watching.poll() is None
+    read_until(watching, "command sleep 600")
     desk.interrupt("watch")
     _, err = watching.communicate(timeout=60)
     assert watching.returncode == 130
@@ -259,12 +258,7 @@ def test_the_place_in_the_queue(desk: Desk) -> None:
     ]
     run = desk.launch("true", "--num-nodes", "1", "--exclusive")
     watching = desk.start("watch", str(run.job_id))
-    assert watching.stdout
-    said = ""
-    while "waiting in partition" not in said:
-        said = watching.stdout.readline()
-        assert said
-    assert "3rd of 3 waiting in partition main" in said
+    assert "3rd of 3 waiting in partition main" in read_until(watching, "waiting in partition")
     desk.cluster.run(["scancel", *(job.stdout.strip() for job in (blocker, *waits))], user="bob", check=True)
     watching.communicate(timeout=90)
     assert watching.returncode == 0
@@ -273,17 +267,10 @@ def test_the_place_in_the_queue(desk: Desk) -> None:
 def test_the_log_goes_on_while_slurm_is_silent(desk: Desk) -> None:
     run = desk.launch(f"echo at work; {desk.until('on')}; echo more; {desk.until('end')}", "--num-nodes", "1")
     watching = desk.start("watch", str(run.job_id))
-    assert watching.stdout
-
-    def read_to(line: str) -> None:
-        assert watching.stdout
-        while watching.stdout.readline() != line:
-            assert watching.poll() is None
-
-    read_to("at work\n")
+    read_until(watching, "^at work$")
     with silent_controller(desk.cluster):
         desk.let("on")
-        read_to("more\n")
+        read_until(watching, "^more$")
     desk.let("end")
     watching.communicate(timeout=120)
     assert watching.returncode == 0
@@ -298,16 +285,11 @@ def test_logs_followed_from_before_the_start_and_through_a_requeue(desk: Desk) -
     job = str(run.job_id)
     following = desk.start("logs", job, "-f")
     watching = desk.start("watch", job)
-    assert following.stderr
-    assert "waits: it is held" in following.stderr.readline()
+    read_until(following, "waits: it is held", stream=following.stderr)
     desk.cluster.run(["scontrol", "release", job], check=True)
     desk.wait_for(run, "\nlife 0\n")
     desk.cluster.run(["scontrol", "requeue", job], check=True)
-    assert watching.stdout
-    shown = ""
-    while "a pause after a requeue" not in shown:
-        shown += (line := watching.stdout.readline())
-        assert line, shown
+    shown = read_until(watching, "a pause after a requeue")
 
     def lives_again() -> bool:
         """Slurm would let two minutes pass; it does not listen while the first life is cleaned up."""
@@ -350,9 +332,7 @@ def test_the_logs_of_the_nodes_with_a_real_ray(desk: Desk) -> None:
     assert strange.returncode == 2
     assert "its nodes are n1, n2" in strange.stderr
     following = desk.start("logs", job, "-f", "--head")
-    assert following.stdout
-    while "Ray runtime started" not in following.stdout.readline():
-        assert following.poll() is None
+    read_until(following, "Ray runtime started")
     desk.let("end")
     _, err = following.communicate(timeout=60)
     assert (following.returncode, err) == (0, "")

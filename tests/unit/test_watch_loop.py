@@ -387,6 +387,14 @@ def test_a_long_log_is_read_near_its_end_only(run: Run) -> None:
     assert "12 runs: the command is at work" in world.seen
 
 
+def test_a_log_that_grows_fast_is_read_without_a_pause(run: Run) -> None:
+    """A part of it at a time, but what is left is not put off."""
+    size = Path(run.log).write_bytes(b"x" * 99 + b"\n" + b"\0" * (12 << 20) + END.format(outcome="ok", code=0).encode())
+    world = World(run, lambda _: queued("12", "COMPLETED"))
+    world.watch(log_file=LogFile)
+    assert (len(world.out), world.now < 1) == (size, True)
+
+
 # Arrays
 
 

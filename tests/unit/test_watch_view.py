@@ -81,6 +81,12 @@ def test_the_output_of_the_command(tmp_path: Path) -> None:
     assert shown[3:7] == [f"line {n}" for n in range(46, 50)]
 
 
+def test_the_log_before_slurm_has_answered(tmp_path: Path) -> None:
+    shown = screen(sight(tmp_path, problem="timed out"), START + "one\ntwo\n", height=8)
+    assert shown[1:3] == ["Slurm does not answer, asking again: timed out", "asking Slurm"]
+    assert shown[4:6] == ["one", "two"]
+
+
 @pytest.mark.parametrize("height", range(1, 9))
 @pytest.mark.parametrize("width", [1, 5, 20, 200])
 def test_any_size(tmp_path: Path, width: int, height: int) -> None:
