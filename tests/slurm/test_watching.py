@@ -204,10 +204,9 @@ def test_a_job_that_is_cancelled(desk: Desk) -> None:
     watching = desk.start("watch", str(run.job_id))
     desk.wait_for(run, "at work")
     desk.cluster.run(["scancel", str(run.job_id)], check=True)
-    out, err = watching.communicate(timeout=90)
+    out, _ = watching.communicate(timeout=90)
     assert watching.returncode == 5
     assert f"[watch] job {run.job_id} was cancelled: the job was ended from outside" in out
-    assert f"job {run.job_id} was cancelled" in err
 
 
 def test_ctrl_c_in_a_pipe(desk: Desk) -> None:

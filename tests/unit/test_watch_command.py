@@ -146,11 +146,12 @@ def in_a_process(log: Path, shell: str, answer: str) -> subprocess.CompletedProc
     root = str(Path(__file__).parents[2])
     env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": root}
     watch = f"{shlex.quote(sys.executable)} -m slurm_launch watch 12"
-    return subprocess.run(["bash", "-c", shell], env={**env, "watch": watch}, capture_output=True, check=False)
+    argv = ["timeout", "100", "bash", "-c", shell]  # which ends the whole group
+    return subprocess.run(argv, env={**env, "watch": watch}, capture_output=True, check=False)
 
 
 def test_nobody_reads_on(log: Path) -> None:
-    log.write_text("line\n" * 10_000)
+    log.write_text("line\n" * 100_000)  # what is shown of it does not fit into a pipe
     done = in_a_process(log, "$watch | head -n 1; exit ${PIPESTATUS[0]}", queued("12", "RUNNING"))
     assert (done.returncode, done.stderr) == (141, b"")
 
