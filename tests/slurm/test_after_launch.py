@@ -1,4 +1,4 @@
-"""The story of runs as `status` and `list` tell it, with accounting and without, to the end and after it."""
+"""The story of runs through every verb, with accounting and without, to the end and after it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +41,16 @@ import contextlib, io, json, sys
 from slurm_launch import cli
 answers = []
 for argv in json.loads(sys.argv[1]):
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with (
+        io.TextIOWrapper(io.BytesIO(), "utf-8") as out,
+        io.TextIOWrapper(io.BytesIO(), "utf-8") as err,
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
         code = cli.run(argv)
-    answers.append((code, out.getvalue(), err.getvalue()))
+        out.flush()
+        err.flush()
+        answers.append((code, out.buffer.getvalue().decode(), err.buffer.getvalue().decode()))
 print(json.dumps(answers))
 """
 FOREVER = "echo UP; sleep 900 & wait"
@@ -95,18 +103,32 @@ class Alice:
         user: str = "alice",
         path: str | None = None,
         start: tuple[str, ...] = ("-m", "slurm_launch"),
+        timeout: float = 60,
     ) -> subprocess.CompletedProcess[str]:
         environment = self.env | dict(env or {})
         python = ["env", f"PATH={path}", PYTHON] if path else [PYTHON]
-        done = self.cluster.run([*python, *start, *argv], env=environment, cwd=cwd or self.home, user=user)
+        argv = (*python, *start, *argv)
+        done = self.cluster.run(argv, env=environment, cwd=cwd or self.home, user=user, timeout=timeout)
         assert "Traceback" not in done.stderr, done.stderr
         return done
 
+    def start(self, *argv: str) -> subprocess.Popen[str]:
+        return self.cluster.popen([PYTHON, "-m", "slurm_launch", *argv], env=self.env, cwd=self.home)
+
     def submit(self, name: str, command: str, *flags: str) -> Run:
-        ours = ["--exp-name", name, "--cpus-per-task", "1", "--command", command, "--json", *(flags or self.ray)]
-        done = self.call("submit", *ours)
-        assert done.returncode == 0, done.stderr
-        return self.record(json.loads(done.stdout)["record"])
+        (run,) = self.submit_all((name, command, *(flags or self.ray)))
+        return run
+
+    def submit_all(self, *jobs: tuple[str, ...]) -> list[Run]:
+        """Each is a name, a command and flags."""
+        answers = self.several(
+            *(
+                ["submit", "--exp-name", name, "--cpus-per-task", "1", "--command", command, "--json", *flags]
+                for name, command, *flags in jobs
+            )
+        )
+        assert [code for code, _, _ in answers] == [0] * len(jobs), answers
+        return [self.record(json.loads(out)["record"]) for _, out, _ in answers]
 
     def record(self, path: str) -> Run:
         run = runs.read(self.cluster.path(path))
@@ -117,9 +139,16 @@ class Alice:
         path = self.cluster.path(run.record)
         path.write_text(json.dumps(json.loads(path.read_text()) | {"tasks": {}}))
 
+    @contextmanager
+    def remembering_nothing(self) -> Iterator[None]:
+        """Her records cannot be written, so that each verb must ask anew."""
+        self.cluster.run(["chmod", "555", self.home], check=True)
+        yield
+        self.cluster.run(["chmod", "755", self.home], check=True)
+
     def several(self, *calls: list[str]) -> list[tuple[int, str, str]]:
         """Code, output and errors of each call."""
-        done = self.call(json.dumps(calls), start=("-c", SEVERAL))
+        done = self.call(json.dumps(calls), start=("-c", SEVERAL), timeout=180)
         assert done.returncode == 0, done.stderr
         assert "Traceback" not in done.stdout, done.stdout
         return [(code, out, err) for code, out, err in json.loads(done.stdout)]
@@ -162,20 +191,60 @@ class Alice:
         self.cluster.run(argv, user="root", check=True)
 
 
+@dataclass(frozen=True)
+class Ending:
+    """What the verbs say of a run that has ended."""
+
+    code: int  # of `watch`
+    told: str  # by `watch`, behind the job's number
+    cause: str
+    why: str
+    in_words: str
+
+
+ENDINGS = {
+    "good": Ending(0, "ended well (", "not-failed", "it has not failed: ", "ended well"),
+    "bad": Ending(
+        3,
+        "has ended: its command failed with exit code 3 (",
+        "command-failed",
+        "not sure: the command ended with code 3; ",
+        "failed with exit code 3",
+    ),
+    "late": Ending(
+        5,
+        "reached its time limit: the time limit was reached (",
+        "time-limit",
+        "the time limit was reached\n",
+        "reached its time limit",
+    ),
+    "stopped": Ending(
+        5,
+        "was cancelled: the job was ended from outside (",
+        "cancelled",
+        "the job was ended from outside",
+        "was cancelled",
+    ),
+}
+
+
 class Story:
     """Runs of all kinds, side by side."""
 
     def __init__(self, alice: Alice) -> None:
         self.alice = alice
-        self.good = alice.submit("good", f"until [[ -e {alice.home}/done ]]; do sleep 0.1; done", "--num-nodes", "2",
-                                 "--hold", *alice.gated)  # fmt: skip
-        self.bad = alice.submit("bad", "exit 3")
-        self.late = alice.submit("late", FOREVER)
-        self.stopped = alice.submit("stopped", FOREVER)
-        self.killed = alice.submit("killed", "echo UP; kill -9 $PPID; sleep 900 & wait")
-        self.array = alice.submit("array", "exit $SLURM_ARRAY_TASK_ID", "--array", "0-2%1", *alice.ray)
-        self.again = alice.submit("again", FOREVER, "--requeue", *alice.ray)
-        self.all = (self.good, self.bad, self.late, self.stopped, self.killed, self.array, self.again)
+        good = f"echo UP; until [[ -e {alice.home}/done ]]; do sleep 0.1; done"
+        self.all = alice.submit_all(
+            ("good", good, "--num-nodes", "2", "--hold", *alice.gated),
+            ("bad", "echo UP; exit 3", *alice.ray),
+            ("late", FOREVER, *alice.ray),
+            ("stopped", FOREVER, *alice.ray),
+            ("killed", "echo UP; kill -9 $PPID; sleep 900 & wait", *alice.ray),
+            ("array", "exit $SLURM_ARRAY_TASK_ID", "--array", "0-2%1", *alice.ray),
+            ("again", FOREVER, "--requeue", *alice.ray),
+        )
+        self.good, self.bad, self.late, self.stopped, self.killed, self.array, self.again = self.all
+        self.watched: dict[str, subprocess.Popen[str]] = {}  # by `watch`, as it happens
         self.ends = {
             "good": "COMPLETED", "bad": "FAILED", "late": "TIMEOUT", "stopped": "CANCELLED", "killed": "FAILED",
             "again": "CANCELLED",
@@ -195,6 +264,8 @@ class Story:
         assert alice.list("--exp", "good", "--state", "pending") == {"good": "PENDING"}
         for run in (self.late, self.stopped, self.again):
             alice.wait_for(run, "\nUP")
+        for run in (self.good, self.late, self.stopped):
+            self.watched[run.exp_name] = alice.start("watch", str(run.job_id))
         alice.as_root("scontrol", "update", f"JobId={self.late.job_id}", "EndTime=now")
         alice.cluster.run(["scontrol", "release", str(self.good.job_id)], check=True)
         alice.as_root("scontrol", "requeue", str(self.again.job_id))
@@ -218,7 +289,21 @@ class Story:
         shown = alice.call("status", self.good.log).stdout
         assert "the command is at work" in shown
         assert "running since" in shown
+        self.verbs_while_it_runs(told["address"])
         alice.touch("done")
+
+    def verbs_while_it_runs(self, address: str) -> None:
+        good = str(self.good.job_id)
+        attached = self.alice.start("attach", good, "--", "bash", "-c", "echo $RAY_ADDRESS on $(hostname); exit 9")
+        head = self.alice.call("logs", good, "--head")  # they go into the job: the files are those of the process
+        assert (head.returncode, head.stdout, head.stderr) == (0, "Ray runtime started.\n", "")
+        out, err = attached.communicate(timeout=60)
+        assert (attached.returncode, out, err) == (9, f"{address} on n1\n", "")
+        dashboard, why, log = self.alice.several(["dashboard", good], ["explain", good], ["logs", good])
+        assert (dashboard[0], dashboard[1]) == (7, "")
+        assert f"the Ray 2.60.0 of job {good} has no dashboard installed" in dashboard[2]
+        assert (why[0], why[1].splitlines()[0]) == (0, "it has not failed: it runs")
+        assert (log[0], "\nUP\n" in log[1], " end outcome=" in log[1]) == (0, True, False)
 
     def requeue(self) -> None:
         """The first life has ended, the second has not begun."""
@@ -230,9 +315,55 @@ class Story:
         alice.cluster.run(["scancel", str(self.again.job_id)], check=True)
 
     def end(self) -> None:
-        self.alice.cluster.run(["scancel", str(self.stopped.job_id)], check=True)
+        stopped = str(self.stopped.job_id)
+        done = self.alice.call("cancel", stopped)
+        assert (done.returncode, done.stdout) == (0, f"job {stopped} has ended\n"), done.stderr
+        assert "been asked to end" in done.stderr
         for run in self.all:
             self.alice.wait_end(run)
+        for name, watching in self.watched.items():
+            out, _ = watching.communicate(timeout=60)
+            assert watching.returncode == ENDINGS[name].code, out
+            assert re.search(rf"\[watch\] job \d+ {re.escape(ENDINGS[name].told)}", out), out
+            assert "\nUP\n" in out
+
+    def verbs_at_the_end(self) -> None:
+        """Each tells the same, whoever has told it."""
+        calls = [
+            ["watch"],
+            ["logs"],
+            ["logs", "-f", "--command-only"],
+            ["logs", "--head"],
+            ["logs", "--ray"],
+            ["explain"],
+            ["explain", "--json"],
+            ["attach", "--", "true"],
+            ["dashboard"],
+            ["cancel"],
+        ]
+        runs = [run for run in self.all if run.exp_name in ENDINGS]
+        jobs = [str(run.job_id) for run in runs]
+        answers = self.alice.several(*([words[0], job, *words[1:]] for job in jobs for words in calls))
+        for run, job in zip(runs, jobs, strict=True):
+            end, kept = ENDINGS[run.exp_name], run.exp_name != "good"
+            watch, log, output, head, ray, why, cause, attach, dashboard, cancel = answers[: len(calls)]
+            del answers[: len(calls)]
+            assert watch[0] == end.code, watch
+            assert f"\n[watch] job {job} {end.told}" in watch[1]
+            assert log == (0, self.alice.cluster.path(run.log).read_text(), "")
+            assert (output[0], output[1][:3], output[2]) == (0, "UP\n", "")
+            assert "[slurm-launch]" not in output[1]  # but Slurm's own word of a time limit
+            assert head[:2] == ((0, "Ray runtime started.\n") if kept else (7, "")), head
+            assert ("==> n1/ray-start.log <==" in ray[1]) == kept, ray
+            if not kept:
+                assert f"no logs of n1 were kept: job {job} {end.in_words}" in head[2]
+            assert (why[0], why[1].startswith(end.why)) == (0, True), why
+            assert [(task["id"], task["cause"]) for task in json.loads(cause[1])["tasks"]] == [(job, end.cause)]
+            for code, out, err in (attach, dashboard):
+                assert (code, out) == (7, ""), err
+                assert f"job {job} {end.in_words}" in err
+            assert cancel[:2] == (0, ""), cancel
+            assert f"job {job} ({run.name}) has ended already" in cancel[2]
 
     def told_at_the_end(self, source: str, known: Mapping[str, str]) -> None:
         """By `status`, and by `list`: the states, the codes, the times, and who says so."""
@@ -269,38 +400,49 @@ class Story:
 
 def test_the_whole_story(cluster: Cluster, accounted: Cluster | None) -> None:
     """On two clusters at the same time: one without accounting, one that has it and whose controller soon forgets."""
-    plain, rich = Story(Alice(cluster)), Story(Alice(accounted)) if accounted else None
-    stories = [story for story in (plain, rich) if story]
-    for story in stories:
-        story.begin()
-    for story in stories:
-        story.go_on()
-        story.requeue()
-    for story in stories:
-        story.end()
-    plain.told_at_the_end("squeue", plain.ends)
-    if rich and accounted:
-        told_when_slurmctld_has_forgotten(rich, accounted)
+    with ThreadPoolExecutor() as both:
+        plain = both.submit(to_the_end, cluster)
+        rich = to_the_end(accounted) if accounted else None
+        after = both.submit(told_when_slurmctld_has_forgotten, rich) if rich else None
+        story = plain.result()
+        story.told_at_the_end("squeue", story.ends)
+        with story.alice.remembering_nothing():
+            story.verbs_at_the_end()
+        if after:
+            after.result()
 
 
-def told_when_slurmctld_has_forgotten(rich: Story, accounted: Cluster) -> None:
-    for run in rich.all:
-        rich.alice.wait_forgotten(run)
-    rich.forget()
-    rich.told_at_the_end("sacct", rich.ends)
-    assert rich.alice.list() == rich.ends | {"array": "2 FAILED, 1 COMPLETED"}
+def to_the_end(cluster: Cluster) -> Story:
+    story = Story(Alice(cluster))
+    story.begin()
+    story.go_on()
+    story.requeue()
+    story.end()
+    return story
+
+
+def told_when_slurmctld_has_forgotten(story: Story) -> None:
+    alice = story.alice
+    for run in story.all:
+        alice.wait_forgotten(run)
+    story.forget()
+    with alice.remembering_nothing():
+        story.verbs_at_the_end()
+    story.told_at_the_end("sacct", story.ends)
+    assert alice.list() == story.ends | {"array": "2 FAILED, 1 COMPLETED"}
     # And without accounting: by the record, which remembers; by the last line of the log; or not at all.
-    off = {"SLURM_CONF": without_accounting(accounted)}
-    rich.alice.env |= off
-    assert rich.alice.status(rich.killed)["source"] == "record"
-    rich.forget()
-    killed_in_silence = rich.ends | {"killed": "UNKNOWN"}
-    rich.told_at_the_end("log", killed_in_silence)
-    unknown = rich.alice.call("status", str(rich.killed.job_id)).stdout
+    alice.env |= {"SLURM_CONF": without_accounting(alice.cluster)}
+    assert alice.status(story.killed)["source"] == "record"
+    story.verbs_at_the_end()
+    story.forget()
+    with alice.remembering_nothing():
+        story.verbs_at_the_end()
+    story.told_at_the_end("log", story.ends | {"killed": "UNKNOWN"})
+    unknown = alice.call("status", str(story.killed.job_id)).stdout
     assert "UNKNOWN: has left the queue without a trace" in unknown
-    rich.alice.cluster.path(rich.bad.log).unlink()
-    rich.forget()
-    assert rich.alice.status(rich.bad)["state"] == "UNKNOWN"
+    alice.cluster.path(story.bad.log).unlink()
+    story.forget()
+    assert alice.status(story.bad)["state"] == "UNKNOWN"
 
 
 def without_accounting(cluster: Cluster) -> str:
