@@ -79,7 +79,7 @@ def list_runs(
     problem = problem if asked_for else None  # who has launched nothing need not have Slurm
     if states:
         runs = [run for run in runs if any(_is_in(task, states) for task in known[run.record])]
-        older, runs = len(runs) - len(runs[:last]), runs[:last]
+    older, runs = older + len(runs) - len(runs[:last]), runs[:last]  # some may have been found in the queue
     if as_json:
         print_json(runs=[run_report.as_json(run, known[run.record], now) for run in runs])
     elif runs:

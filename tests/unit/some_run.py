@@ -15,17 +15,17 @@ START = STARTING + "".join(JOINED) + COMMAND
 END = "[slurm-launch] 2026-11-16T09:06:00+0000 end outcome={outcome} code={code} phase=command total=52s\n"
 
 
-def some_run(folder: Path, **other: Any) -> Run:
-    """Job 12, called t, with its files in that folder."""
+def some_run(folder: Path | str, name: str = "t", **other: Any) -> Run:
+    """Job 12 of the experiment t, with its files in that folder."""
     values: dict[str, Any] = {
-        "name": "t",
+        "name": name,
         "exp_name": "t",
         "spec": {},
         "job_id": "12",
         "cluster": None,
-        "script": f"{folder}/t.sh",
-        "log": f"{folder}/t.log",
-        "record": f"{folder}/t.json",
+        "script": f"{folder}/{name}.sh",
+        "log": f"{folder}/{name}.log",
+        "record": f"{folder}/{name}.json",
         "run_dir": str(folder),
         "submit_dir": str(folder),
         "created": "2026-11-16T09:05:07+00:00",

@@ -15,6 +15,7 @@ from slurm_launch.observe import Asking
 from slurm_launch.process import Result
 from slurm_launch.runs import Run
 from tests.unit.conftest import Launcher
+from tests.unit.some_run import some_run
 
 
 def line(job: str, state: str, user: str = "alice", script: str = "/runs/t.sh", name: str = "t") -> str:
@@ -50,24 +51,7 @@ DOWN = Result(("squeue",), 1, "", "slurm_load_jobs error: Unable to contact slur
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    return Run(
-        name="t_20261116-090507",
-        exp_name="t",
-        spec={},
-        job_id="12",
-        cluster=None,
-        script="/runs/t.sh",
-        log=f"{tmp_path}/t_20261116-090507.log",
-        record=f"{tmp_path}/t_20261116-090507.json",
-        run_dir=str(tmp_path),
-        submit_dir=str(tmp_path),
-        created="2026-11-16T09:05:07+00:00",
-        submitted="2026-11-16T09:05:08+00:00",
-        argv=[],
-        user="alice",
-        host="login",
-        version="0.1.0",
-    )
+    return some_run(tmp_path, "t_20261116-090507", script="/runs/t.sh")
 
 
 def survey(slurm: Slurm, *wanted: tuple[Run, str]) -> cancel.Survey:

@@ -19,6 +19,7 @@ from slurm_launch.observe import Task
 from slurm_launch.runs import Run
 from slurm_launch.slurm import JobState
 from tests.unit.conftest import Launcher
+from tests.unit.some_run import some_run
 
 ROOT = Path(__file__).parents[2]
 LOGS = ROOT / "tests/unit/logs"
@@ -373,24 +374,8 @@ def record() -> Run:
     Path(f"{stem}.log").write_text((LOGS / "head-not-reached/log").read_text())
     (Path(f"{stem}.ray") / "n2").mkdir(parents=True)
     (Path(f"{stem}.ray") / "n2/ray-start.log").write_text((LOGS / "head-not-reached/ray/n2/ray-start.log").read_text())
-    run = Run(
-        name="t_20260102-030405",
-        exp_name="t",
-        spec={},
-        job_id="12",
-        cluster=None,
-        script=f"{stem}.sh",
-        log=f"{stem}.log",
-        record=f"{stem}.json",
-        run_dir=str(Path.cwd()),
-        submit_dir=str(Path.cwd()),
-        created="2026-01-02T03:04:05+00:00",
-        submitted="2026-01-02T03:04:05+00:00",
-        argv=[],
-        user="me",
-        host="login",
-        version="0.1.0",
-    )
+    at = "2026-01-02T03:04:05+00:00"
+    run = some_run(Path.cwd(), "t_20260102-030405", created=at, submitted=at, user="me")
     runs.write(run)
     index.add(run, os.environ)
     return run

@@ -55,25 +55,9 @@ def launched(tmp_path: Path, env: dict[str, str]) -> Make:
         clock = f"{second // 3600:02}{second // 60 % 60:02}{second % 60:02}"
         (tmp_path / folder).mkdir(parents=True, exist_ok=True)
         stem = f"{tmp_path}/{folder}/{name}_20261116-{clock}"
-        run = Run(
-            name=os.path.basename(stem),
-            exp_name=name,
-            spec={},
-            job_id=job_id,
-            cluster=None,
-            script=f"{stem}.sh",
-            log=f"{stem}.log",
-            record=f"{stem}.json",
-            run_dir=f"{tmp_path}/{folder}",
-            submit_dir=f"{tmp_path}/{folder}",
-            created=f"2026-11-16T{clock[:2]}:{clock[2:4]}:{clock[4:]}+00:00",
-            submitted=None,
-            argv=[],
-            user="me",
-            host="login",
-            version="0.1.0",
-        )
-        run = replace(run, **more)
+        created = f"2026-11-16T{clock[:2]}:{clock[2:4]}:{clock[4:]}+00:00"
+        own = {"exp_name": name, "job_id": job_id, "created": created, "submitted": None, "user": "me"}
+        run = some_run(os.path.dirname(stem), os.path.basename(stem), **{**own, **more})
         runs.write(run)
         if enter:
             index.add(run, env)

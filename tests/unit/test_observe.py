@@ -22,6 +22,7 @@ from slurm_launch.observe import Asking, Task
 from slurm_launch.process import Result
 from slurm_launch.runs import Run
 from slurm_launch.slurm_words import how_it_goes, why_it_waits
+from tests.unit.some_run import some_run
 
 SCRIPT = "/home/alice/t_20261116-114800.sh"
 GONE = Result((), 1, "", "slurm_load_jobs error: Invalid job id specified\n")
@@ -93,24 +94,8 @@ class Scripted:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    made = Run(
-        name="t_20261116-114800",
-        exp_name="t",
-        spec={},
-        job_id="12",
-        cluster=None,
-        script=SCRIPT,
-        log=f"{tmp_path}/t.log",
-        record=f"{tmp_path}/t.json",
-        run_dir=str(tmp_path),
-        submit_dir=str(tmp_path),
-        created="2026-11-16T11:48:17+00:00",
-        submitted="2026-11-16T11:48:18+00:00",
-        argv=[],
-        user="alice",
-        host="login",
-        version="0.1.0",
-    )
+    times = {"created": "2026-11-16T11:48:17+00:00", "submitted": "2026-11-16T11:48:18+00:00"}
+    made = replace(some_run(tmp_path, script=SCRIPT, **times), name="t_20261116-114800")
     runs.write(made)
     return made
 

@@ -11,27 +11,14 @@ import pytest
 from slurm_launch import runs
 from slurm_launch.errors import UsageError
 from slurm_launch.runs import Run
+from tests.unit.some_run import some_run
 
 
 def a_run(directory: Path) -> Run:
-    return Run(
-        name="t_20261116-090507",
-        exp_name="t",
-        spec={"exp-name": "t", "command": "true"},
-        job_id=None,
-        cluster=None,
-        script=f"{directory}/t_20261116-090507.sh",
-        log=f"{directory}/t_20261116-090507.log",
-        record=f"{directory}/t_20261116-090507.json",
-        run_dir=str(directory),
-        submit_dir="/home/ü/\udcff",
-        created="2026-11-16T09:05:07+00:00",
-        submitted=None,
-        argv=["sbatch", "--parsable", "x.sh"],
-        user="alice",
-        host="login",
-        version="0.1.0",
-    )
+    spec = {"exp-name": "t", "command": "true"}
+    argv = ["sbatch", "--parsable", "x.sh"]
+    other = {"job_id": None, "submitted": None, "submit_dir": "/home/ü/\udcff"}
+    return some_run(directory, "t_20261116-090507", spec=spec, argv=argv, **other)
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from slurm_launch.errors import UsageError
 from slurm_launch.observe import TIMES, Task
 from slurm_launch.runs import Run
 from tests.unit.conftest import Launcher
+from tests.unit.some_run import some_run
 
 NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=timezone.utc)
 PHASES = """\
@@ -51,25 +52,8 @@ def launched(tmp_path: Path) -> Callable[..., Run]:
         name: str = "t", job_id: str | None = "12", created: str = "2020-03-04T09:00:00+00:00", **more: Any
     ) -> Run:
         stem = f"{tmp_path}/work/{name}_{created[:10].replace('-', '')}-{created[11:19].replace(':', '')}"
-        run = Run(
-            name=os.path.basename(stem),
-            exp_name=name,
-            spec=more.pop("spec", {}),
-            job_id=job_id,
-            cluster=None,
-            script=f"{stem}.sh",
-            log=f"{stem}.log",
-            record=f"{stem}.json",
-            run_dir=f"{tmp_path}/work",
-            submit_dir=f"{tmp_path}/work",
-            created=created,
-            submitted=created if job_id else None,
-            argv=[],
-            user="me",
-            host="login",
-            version="0.1.0",
-            **more,
-        )
+        own = {"exp_name": name, "job_id": job_id, "created": created, "submitted": created if job_id else None}
+        run = some_run(os.path.dirname(stem), os.path.basename(stem), user="me", **own, **more)
         runs.write(run)
         index.add(run, os.environ)
         return run
