@@ -44,9 +44,9 @@ class Desk:
     def popen(self, *words: str) -> subprocess.Popen[str]:
         return self.cluster.popen(self.argv(*words), user=self.user, env=self.env, cwd=self.home)
 
-    def launch(self, *flags: str, ray: bool = False) -> Run:
-        """Submit; without `ray` its Ray only stands there."""
-        bin_folder = f"export PATH={VENV}/bin:$PATH" if ray else standing_ray(self.cluster)
+    def launch(self, *flags: str, ray: Path | None = None) -> Run:
+        """Submit; without `ray`, the environment that holds it, Ray only stands there."""
+        bin_folder = f"export PATH={ray}/bin:$PATH" if ray else standing_ray(self.cluster)
         done = self.call("--exp-name", "test", "--cpus-per-task", "1", "--load-env", bin_folder, "--json", *flags)
         assert done.returncode == 0, done.stderr
         return self.record(json.loads(done.stdout)["record"])

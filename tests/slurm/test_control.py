@@ -10,6 +10,7 @@ import pytest
 
 from slurm_launch.runs import Run
 from tests.slurm.desk import WAIT, Desk
+from tests.slurm.jobs import OLD_RAY
 from tests.testbed import Cluster
 
 pytestmark = pytest.mark.slurm
@@ -177,7 +178,7 @@ while True:
     time.sleep(0.1)  # not signal.pause(): a signal that comes just before it would be slept over
 """
     script = desk.file("save.py", code)
-    run = desk.up(desk.launch("-n", "2", "--no-dashboard", "--command", f"exec python {script}", ray=True))
+    run = desk.up(desk.launch("-n", "2", "--no-dashboard", "--command", f"exec python {script}", ray=OLD_RAY))
     done = desk.call("cancel", "test")
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"job {run.job_id} has ended\n"

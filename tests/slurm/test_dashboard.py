@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from tests.slurm.desk import WAIT, Desk
+from tests.slurm.jobs import VENV
 from tests.testbed import Cluster
 
 pytestmark = pytest.mark.slurm
@@ -52,7 +53,7 @@ def opened(tunnel: subprocess.Popen[str]) -> int:
 
 
 def test_a_cluster_that_waits(desk: Desk) -> None:
-    run = desk.launch("--idle", "-n", "2", ray=True)
+    run = desk.launch("--idle", "-n", "2", ray=VENV)
     desk.wait_for(run, "The cluster waits")
     name = str(run.job_id)
 

@@ -255,7 +255,7 @@ def test_attach_and_dashboard_go_into_the_image(cluster: Cluster, images: Path) 
             *("--exp-name", runtime, "--idle", "-n", "2", "--container-runtime", runtime),
             *("--container-image", f"{images}/ray.sqsh", "--worker-image", f"{images}/other.sqsh"),
             *("--env", "GIVEN=it's $mine"),
-            ray=True,
+            ray=VENV,
         )
         for runtime in RUNTIMES
     }
