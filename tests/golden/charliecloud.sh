@@ -173,7 +173,7 @@ run_node() { # INDEX of the step's first node
     ! grep -qE 'AuthToken|from GCS' "$log" || timeout 9 "${enter[@]}" ray --version 2>/dev/null | sed "s/^/said $node /"; keep=1 && echo "failed $node its Ray has ended${enter:+: $(tail -n 1 "$log" | cut -c1-200)}"
   fi
   trap '' TERM; end_processes TERM || end_processes KILL # Slurm sends it twice now and then: the search must not be hit
-  [[ ! $keep && $order != *keep* ]] || { mkdir -p "$run.ray/$node" && cp -r "$log" "$dir"/t/session_2*/logs ${shadow:+"$shadow"/t/session_2*/logs} "$_"; } 2>/dev/null
+  [[ ! $keep$ended && $order != *keep* ]] || { mkdir -p "$run.ray/$node" && cp -r "$log" "$dir"/t/session_2*/logs ${shadow:+"$shadow"/t/session_2*/logs} "$_"; } 2>/dev/null
   rm -rf "$dir" ${shadow:+"$shadow"} ${ended:+"$job_dir"}
 }
 end_processes() { # SIGNAL: true when none of ours is left within a second

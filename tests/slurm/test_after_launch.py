@@ -20,7 +20,7 @@ import pytest
 from slurm_launch import runs
 from slurm_launch.runs import Run
 from tests.slurm.conftest import SUITE, binds, need_cluster
-from tests.slurm.jobs import HOME, ROOT, VENV, standing_ray, wrapped_ray
+from tests.slurm.jobs import HOME, OLD_RAY, ROOT, VENV, standing_ray, submit, wrapped_ray
 from tests.slurm.test_submit import silent_controller
 from tests.testbed import Cluster
 
@@ -235,7 +235,7 @@ class Story:
         self.alice = alice
         good = f"echo UP; until [[ -e {alice.home}/done ]]; do sleep 0.1; done"
         self.all = alice.submit_all(
-            ("good", good, "--num-nodes", "2", "--hold", *alice.gated),
+            ("good", good, "--num-nodes", "2", "--node", "n[1-2]", "--hold", *alice.gated),
             ("bad", "echo UP; exit 3", *alice.ray),
             ("late", FOREVER, *alice.ray),
             ("stopped", FOREVER, *alice.ray),
@@ -345,7 +345,7 @@ class Story:
         jobs = [str(run.job_id) for run in runs]
         answers = self.alice.several(*([words[0], job, *words[1:]] for job in jobs for words in calls))
         for run, job in zip(runs, jobs, strict=True):
-            end, kept = ENDINGS[run.exp_name], run.exp_name != "good"
+            end = ENDINGS[run.exp_name]
             watch, log, output, head, ray, why, cause, attach, dashboard, cancel = answers[: len(calls)]
             del answers[: len(calls)]
             assert watch[0] == end.code, watch
@@ -353,10 +353,11 @@ class Story:
             assert log == (0, self.alice.cluster.path(run.log).read_text(), "")
             assert (output[0], output[1][:3], output[2]) == (0, "UP\n", "")
             assert "[slurm-launch]" not in output[1]  # but Slurm's own word of a time limit
+            kept = run is not self.good
             assert head[:2] == ((0, "Ray runtime started.\n") if kept else (7, "")), head
-            assert ("==> n1/ray-start.log <==" in ray[1]) == kept, ray
+            assert bool(re.match(r"==> n\d/ray-start\.log <==\n", ray[1])) == kept, ray
             if not kept:
-                assert f"no logs of n1 were kept: job {job} {end.in_words}" in head[2]
+                assert re.search(rf"no logs of n\d were kept: job {job} {end.in_words}", head[2]), head
             assert (why[0], why[1].startswith(end.why)) == (0, True), why
             assert [(task["id"], task["cause"]) for task in json.loads(cause[1])["tasks"]] == [(job, end.cause)]
             for code, out, err in (attach, dashboard):
@@ -443,6 +444,38 @@ def told_when_slurmctld_has_forgotten(story: Story) -> None:
     alice.cluster.path(story.bad.log).unlink()
     story.forget()
     assert alice.status(story.bad)["state"] == "UNKNOWN"
+
+
+def sacct(cluster: Cluster, job_id: str) -> str:
+    """State and code, once the database has them: some seconds after the end."""
+    argv = ["sacct", "-X", "-n", "-P", "-j", job_id, "-o", "State,ExitCode"]
+
+    def over() -> str:
+        said = cluster.run(argv, check=True).stdout.strip()
+        return "" if said.startswith(("PENDING", "RUNNING")) else said
+
+    return str(until(over, f"the end of job {job_id} in the accounts"))
+
+
+def test_with_accounting(accounted: Cluster | None) -> None:
+    """What sacct says of a job is what its script said, with a real Ray; and what else is different with slurmdbd."""
+    if accounted is None:
+        pytest.skip("the testbed has slurmdbd for the machine's own Slurm only")
+    alice = Alice(accounted)
+    jobs = [submit(accounted, num_nodes=2, command=command, ray=OLD_RAY) for command in ("exit 0", "exit 3")]
+
+    # A job that slurmctld may have forgotten, and whose log says nothing of its end.
+    template = f"{alice.home}/t.j2"
+    accounted.path(template).write_text("#!/bin/bash\n{{ directives }}\n{{ spec.command | raw }}\n")
+    done = alice.call("--exp-name", "t", "--template", template, "--command", "exit 6", "--wait")
+    assert done.returncode == 6, done.stderr
+
+    refused = alice.call("--exp-name", "t", "--command", "true", "-A", "nosuch")
+    assert refused.returncode == 3, refused.stderr
+    assert "Invalid account or account/partition combination specified" in refused.stderr
+    assert "--account" in refused.stderr
+
+    assert [sacct(accounted, job.id) for job in jobs] == ["COMPLETED|0:0", "FAILED|3:0"], jobs[1].log
 
 
 def without_accounting(cluster: Cluster) -> str:

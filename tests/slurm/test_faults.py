@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.slurm.conftest import left_behind
-from tests.slurm.jobs import HOME, Job, python, run, standing_ray, submit, wrapped_ray
+from tests.slurm.jobs import HOME, OLD_RAY, Job, python, run, standing_ray, submit, wrapped_ray
 from tests.testbed import Cluster, NodeOptions
 
 pytestmark = pytest.mark.slurm
@@ -41,9 +41,8 @@ def test_the_heads_raylet_dies_in_the_bring_up(cluster: Cluster) -> None:
 
 
 def test_a_node_without_ray(cluster: Cluster) -> None:
-    job = run(
-        cluster, num_nodes=3, load_env=[wrapped_ray(cluster, "[[ $SLURMD_NODENAME != n3 ]] || exec ray-is-missing")]
-    )
+    missing = wrapped_ray(cluster, "[[ $SLURMD_NODENAME != n3 ]] || exec ray-is-missing", f"{OLD_RAY}/bin/ray")
+    job = run(cluster, num_nodes=3, ray=OLD_RAY, load_env=[missing])
     failed(job, 71, "node-failed", "n3")
     assert "n3 said: " in job.log
     assert "not found" in job.log
@@ -53,11 +52,13 @@ def test_a_node_without_ray(cluster: Cluster) -> None:
 def test_enough_nodes_are_left(cluster: Cluster, late: bool) -> None:
     """A node that never joined is no loss, whether it fails before the command begins or while it runs."""
     broken = wrapped_ray(
-        cluster, f"[[ $SLURMD_NODENAME != n3 ]] || {{ {'until [[ -e go ]]; do sleep 0.1; done;' * late} exit 9; }}"
+        cluster,
+        f"[[ $SLURMD_NODENAME != n3 ]] || {{ {'until [[ -e go ]]; do sleep 0.1; done;' * late} exit 9; }}",
+        f"{OLD_RAY}/bin/ray",
     )
     command = "touch go; until grep -q 'los[t] node=n3' test-*.log; do sleep 0.1; done; echo RAN"
     cluster.run(["bash", "-c", "rm -f go test-*.log"])
-    job = run(cluster, num_nodes=3, min_nodes=2, load_env=[broken], command=command)
+    job = run(cluster, num_nodes=3, min_nodes=2, ray=OLD_RAY, load_env=[broken], command=command)
     assert job.code == 0, job.log
     assert "RAN" in job.output
     assert (job.phases.index("lost") > job.phases.index("command")) == late
@@ -107,8 +108,8 @@ def test_a_link_is_cut_while_the_command_runs(cluster: Cluster) -> None:
     """Two jobs side by side, one for each policy: most of it is waiting."""
     cluster.run(["rm", "-f", "go"])
     goes_on = "until [[ -e go ]]; do sleep 0.1; done; echo WENT ON"
-    ends = submit(cluster, num_nodes=3, node="n[1-3]", command=PATIENT)
-    stays = submit(cluster, num_nodes=3, node="n[4-6]", on_node_loss="continue", command=goes_on)
+    ends = submit(cluster, num_nodes=3, node="n[1-3]", ray=OLD_RAY, command=PATIENT)
+    stays = submit(cluster, num_nodes=3, node="n[4-6]", ray=OLD_RAY, on_node_loss="continue", command=goes_on)
     ends.wait_for(" command ")
     stays.wait_for(" command ")
     cluster.link_down("n3")
@@ -129,7 +130,7 @@ def test_a_link_is_cut_while_the_command_runs(cluster: Cluster) -> None:
 def test_no_space_on_a_node(make_cluster: Callable[..., Cluster]) -> None:
     cluster = make_cluster(nodes=2, node_options={"n2": NodeOptions(tmp_size="16k")})
     cluster.run(["dd", "if=/dev/zero", "of=/tmp/full", "bs=1k"], node="n2", user="bob")
-    job = run(cluster, num_nodes=2)
+    job = run(cluster, num_nodes=2, ray=OLD_RAY)
     failed(job, 71, "node-failed", "n2")
     assert "No space left" in job.log
     assert "--temp-dir" in job.end["hint"]
@@ -145,7 +146,7 @@ def test_no_directory_on_the_head(cluster: Cluster) -> None:
 def test_a_link_is_down_from_the_start(make_cluster: Callable[..., Cluster]) -> None:
     cluster = make_cluster(nodes=2, slurm_conf_extra=["MessageTimeout=5"])
     gate = "until [[ -e go ]]; do sleep 0.1; done"
-    job = submit(cluster, num_nodes=2, start_timeout=40, load_env=["echo GATE", gate]).wait_for("GATE")
+    job = submit(cluster, num_nodes=2, start_timeout=40, ray=OLD_RAY, load_env=["echo GATE", gate]).wait_for("GATE")
     cluster.link_down("n2")
     cluster.run(["touch", "go"])
     job.wait_for(" end outcome=", 80)
@@ -159,7 +160,7 @@ def test_a_slurmd_dies_while_the_command_runs(make_cluster: Callable[..., Cluste
     """Slurm itself ends the job when it misses a node, unless the job was told to go on."""
     cluster = make_cluster(nodes=2, slurmd_timeout=10, slurm_conf_extra=["MessageTimeout=4"])
     command = "echo UP; until [[ -e go ]]; do sleep 0.1; done; echo WENT ON"
-    job = submit(cluster, num_nodes=2, on_node_loss=policy, command=command).wait_for("\nUP")
+    job = submit(cluster, num_nodes=2, ray=OLD_RAY, on_node_loss=policy, command=command).wait_for("\nUP")
     cluster.kill_slurmd("n2")
     if policy == "continue":
         for _ in range(400):

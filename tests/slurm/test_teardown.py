@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.slurm.conftest import left_behind
-from tests.slurm.jobs import python, run, submit
+from tests.slurm.jobs import OLD_RAY, python, run, submit
 from tests.testbed import Cluster
 
 pytestmark = pytest.mark.slurm
@@ -27,7 +27,7 @@ def test_scancel_gives_the_command_its_time(cluster: Cluster) -> None:
 
 
 def test_the_time_limit_gives_the_command_its_time(cluster: Cluster) -> None:
-    job = submit(cluster, num_nodes=2, partition="short", time="1", command=SAVES).wait(150)
+    job = submit(cluster, num_nodes=2, ray=OLD_RAY, partition="short", time="1", command=SAVES).wait(150)
     assert job.state["JobState"] == "TIMEOUT"
     assert job.output[-2:] == ["GOT TERM", "SAVED"], job.log
     assert job.end["outcome"] == "time-limit"
@@ -37,7 +37,7 @@ def test_preemption_gives_the_command_its_time(make_cluster: Callable[..., Clust
     urgent = "PartitionName=urgent Nodes=ALL PriorityTier=9 PreemptMode=OFF State=UP"
     preempt = ["PreemptType=preempt/partition_prio", "PreemptMode=CANCEL", urgent]
     cluster = make_cluster(nodes=1, slurm_conf_extra=preempt)
-    job = submit(cluster, exclusive=True, command=SAVES).wait_for("\nUP")
+    job = submit(cluster, exclusive=True, ray=OLD_RAY, command=SAVES).wait_for("\nUP")
     cluster.run(["sbatch", "--partition=urgent", "--exclusive", "--wrap=true"], check=True)
     job.wait()
     assert job.state["JobState"] == "PREEMPTED"
@@ -49,8 +49,8 @@ def test_preemption_gives_the_command_its_time(make_cluster: Callable[..., Clust
 
 def test_the_batch_shell_is_killed(cluster: Cluster) -> None:
     """Two jobs side by side: one gets SIGTERM, the other SIGKILL."""
-    asked = submit(cluster, num_nodes=2, node="n[1-2]", command=SAVES)
-    killed = submit(cluster, num_nodes=2, node="n[3-4]", command=SAVES)
+    asked = submit(cluster, num_nodes=2, node="n[1-2]", ray=OLD_RAY, command=SAVES)
+    killed = submit(cluster, num_nodes=2, node="n[3-4]", ray=OLD_RAY, command=SAVES)
     for job, node, sent in ((asked, "n1", signal.SIGTERM), (killed, "n3", signal.SIGKILL)):
         job.wait_for("\nUP")
         assert cluster.signal(node, r"^/bin/bash /var/.*slurm_script", sent)
@@ -66,7 +66,7 @@ def test_a_signal_is_for_the_command(cluster: Cluster) -> None:
     until = "until grep -q ^GOT test-*.log; do sleep 0.1; done; ray status >/dev/null"
     command = f"trap 'echo GOT USR1' USR1; echo UP; {until}"
     cluster.run(["bash", "-c", "rm -f test-*.log"])
-    job = submit(cluster, num_nodes=2, command=command).wait_for("\nUP")
+    job = submit(cluster, num_nodes=2, ray=OLD_RAY, command=command).wait_for("\nUP")
     cluster.run(["scancel", "--batch", "--signal=USR1", job.id], check=True)
     job.wait()
     assert (job.code, job.state["JobState"]) == (0, "COMPLETED"), job.log
@@ -113,7 +113,7 @@ def test_the_job_leaves_the_queue_at_once_and_keeps_logs_on_request(cluster: Clu
 
 def test_sigterm_more_than_once(cluster: Cluster) -> None:
     """At the time limit Slurm sends it twice: the second one meets the clean-up."""
-    job = submit(cluster, num_nodes=2, command=SAVES).wait_for("\nUP")
+    job = submit(cluster, num_nodes=2, ray=OLD_RAY, command=SAVES).wait_for("\nUP")
     storm = f"while squeue -h -j {job.id} | grep -q .; do scancel --signal=TERM {job.id}; done"
     cluster.run(["bash", "-c", storm])
     job.wait()
