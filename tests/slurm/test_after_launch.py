@@ -222,7 +222,7 @@ ENDINGS = {
         5,
         "was cancelled: the job was ended from outside (",
         "cancelled",
-        "the job was ended from outside",
+        "the job was cancelled by `slurm-launch cancel`, at ",
         "was cancelled",
     ),
 }
@@ -266,7 +266,8 @@ class Story:
             alice.wait_for(run, "\nUP")
         for run in (self.good, self.late, self.stopped):
             self.watched[run.exp_name] = alice.start("watch", str(run.job_id))
-        alice.as_root("scontrol", "update", f"JobId={self.late.job_id}", "EndTime=now+2seconds")  # a past one is refused
+        soon = "EndTime=now+2seconds"  # one that is past is refused
+        alice.as_root("scontrol", "update", f"JobId={self.late.job_id}", soon)
         alice.cluster.run(["scontrol", "release", str(self.good.job_id)], check=True)
         alice.as_root("scontrol", "requeue", str(self.again.job_id))
 
