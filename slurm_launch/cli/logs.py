@@ -225,8 +225,11 @@ def _show_ray(run: Run, task_id: str, log: str, node: str | None, tail: int | No
     if node is None:
         life = node_logs.life_of(log)
         node = life.head if life else None
-        note(f"nothing was kept yet: these are of the head, {node}; --node chooses another one") if node else None
-    return _from_node(run, task, log, node or "the nodes", ray=True, tail=tail, follow=False)
+        if node is None:  # its log has not named them yet
+            raise node_logs.not_there("the nodes", log, task)
+        if task.running:
+            note(f"nothing was kept yet: these are of the head, {node}; --node chooses another one")
+    return _from_node(run, task, log, node, ray=True, tail=tail, follow=False)
 
 
 def _print_kept(log: str, nodes: Sequence[str], tail: int) -> None:

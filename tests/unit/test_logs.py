@@ -413,3 +413,11 @@ def test_no_slurm_here(launcher: Launcher, log: Path, monkeypatch: pytest.Monkey
     answer = launcher("logs", "12", "--head")
     assert answer.code == 4
     assert "squeue is not in PATH" in answer.err
+
+
+def test_rays_logs_before_any_node_is_named(launcher: Launcher, log: Path, slurm: Slurm) -> None:
+    """The job has its nodes, and its script has not said anything yet."""
+    slurm.queue = queued("12", "RUNNING", nodes="n[1-2]")
+    answer = launcher("logs", "12", "--ray")
+    assert (answer.code, answer.out) == (7, "")
+    assert "no logs of the nodes were kept, and Ray is not up there: job 12 runs" in answer.err
