@@ -51,7 +51,8 @@ def launched(tmp_path: Path) -> Callable[..., Run]:
     def make(
         name: str = "t", job_id: str | None = "12", created: str = "2020-03-04T09:00:00+00:00", **more: Any
     ) -> Run:
-        stem = f"{tmp_path}/work/{name}_{created[:10].replace('-', '')}-{created[11:19].replace(':', '')}"
+        date, clock = created[:10].replace("-", ""), created[11:19].replace(":", "")
+        stem = str(tmp_path / "work" / f"{name}_{date}-{clock}")
         own = {"exp_name": name, "job_id": job_id, "created": created, "submitted": created if job_id else None}
         run = some_run(os.path.dirname(stem), os.path.basename(stem), user="me", **own, **more)
         runs.write(run)
