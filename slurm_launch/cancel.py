@@ -12,13 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
-from slurm_launch import joblog, observe, process, runs, slurm
+from slurm_launch import array_tasks, joblog, observe, process, runs, slurm, slurm_jobs
 from slurm_launch.errors import LaunchError, SlurmUnavailable, UsageError, WrongMoment
 from slurm_launch.launch import Tell
 from slurm_launch.observe import Asking
 from slurm_launch.process import Result
 from slurm_launch.runs import Run
-from slurm_launch.slurm import JobState
+from slurm_launch.slurm_jobs import JobState
 
 GRACE = 60.0  # seconds that a job has to end: its command gets ten of them, and Ray on the nodes twenty
 # Its script runs and can be asked. One that is suspended would not hear it.
@@ -69,7 +69,7 @@ def survey(wanted: Sequence[tuple[Run, str]], ask: Asking, user: str | None = No
     over: dict[str, None] = {}
     for run, argument in wanted:
         there = [one for one in states[run.cluster] if one.id.partition("_")[0] == run.job_id]
-        tasks = observe.task_ids_in(run, argument)
+        tasks = array_tasks.task_ids_in(run, argument)
         if tasks is not None:
             _check_tasks(run, tasks, there)
             named = set(tasks)
@@ -84,7 +84,7 @@ def survey(wanted: Sequence[tuple[Run, str]], ask: Asking, user: str | None = No
                 else Target(run, one.id, one.state, observe.log_of(run, one.id), tasks is None)
             )
         if not alive:
-            over[_how(run, observe.together(tasks) if tasks else None, there)] = None
+            over[_how(run, array_tasks.together(tasks) if tasks else None, there)] = None
     return Survey(list(targets.values()), list(over))
 
 
@@ -111,10 +111,10 @@ def _states(of: Iterable[Run], ask: Asking) -> dict[str | None, list[JobState]]:
         by_cluster.setdefault(run.cluster, []).append(str(run.job_id))
     found = {}
     for cluster, ids in by_cluster.items():
-        result = ask(slurm.squeue_argv(",".join(sorted(set(ids), key=int)), cluster, each_task=True))
-        if result.returncode and not slurm.is_gone(result.stderr):
+        result = ask(slurm_jobs.squeue_argv(",".join(sorted(set(ids), key=int)), cluster, each_task=True))
+        if result.returncode and not slurm_jobs.is_gone(result.stderr):
             raise _no_answer(result)
-        found[cluster] = slurm.parse_squeue(result.stdout)
+        found[cluster] = slurm_jobs.parse_squeue(result.stdout)
     return found
 
 
@@ -134,13 +134,17 @@ def _check_identity(run: Run, job: JobState, user: str) -> None:
 
 def _check_tasks(run: Run, tasks: Sequence[str], there: Sequence[JobState]) -> None:
     """A task that the array never had is a slip of the pen, not one that has ended."""
-    array = observe.array_of(run)
-    known = {f"{run.job_id}_{number}" for number in slurm.array_numbers(array)} if array else {one.id for one in there}
+    array = array_tasks.array_of(run)
+    known = (
+        {f"{run.job_id}_{number}" for number in array_tasks.array_numbers(array)}
+        if array
+        else {one.id for one in there}
+    )
     strange = [task for task in tasks if task not in known]
     if strange:
         what = f"its tasks are {run.job_id}_[{array}]" if array else f"{run.name} is no array"
         hint = f"nothing was cancelled; {what}"
-        raise UsageError(f"job {run.job_id} has no task {observe.together(strange)}", at="RUN", hint=hint)
+        raise UsageError(f"job {run.job_id} has no task {array_tasks.together(strange)}", at="RUN", hint=hint)
 
 
 def _how(run: Run, task: str | None, there: Sequence[JobState]) -> str:
@@ -160,11 +164,11 @@ def send(targets: Sequence[Target], ask: Asking, *, now: bool = False) -> None:
         plain, waiting = _at_once([target for target in here if target not in gently], gently)
         # what waits first, so that no task starts in the place of one that ends
         if waiting:
-            _scancel(slurm.scancel_argv(waiting, cluster, state="PENDING"), ask)
+            _scancel(slurm_jobs.scancel_argv(waiting, cluster, state="PENDING"), ask)
         if plain:
-            _scancel(slurm.scancel_argv(plain, cluster), ask)
+            _scancel(slurm_jobs.scancel_argv(plain, cluster), ask)
         if gently:
-            _scancel(slurm.terminate_argv([target.id for target in gently], cluster), ask)
+            _scancel(slurm_jobs.terminate_argv([target.id for target in gently], cluster), ask)
 
 
 def _at_once(targets: Sequence[Target], gently: Sequence[Target]) -> tuple[list[str], list[str]]:
@@ -235,7 +239,7 @@ def _notes(targets: Iterable[Target], tell: Tell) -> list[_Note]:
     by_record: dict[str, list[str]] = {}
     for target in targets:
         by_record.setdefault(target.run.record, []).append(target.id)
-    notes = [_Note(record, observe.together(ids), when) for record, ids in by_record.items()]
+    notes = [_Note(record, array_tasks.together(ids), when) for record, ids in by_record.items()]
     for note in notes:
         try:
             note.write()

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from slurm_launch import joblog, observe, process, runs, slurm
+from slurm_launch import array_tasks, joblog, observe, process, runs
 from slurm_launch.errors import LaunchError, NoCommandCode, SlurmUnavailable
 from slurm_launch.launch import TIMEOUT, Tell, warn
 from slurm_launch.observe import UNKNOWN, Asking, Task
 from slurm_launch.process import Runner
 from slurm_launch.runs import Run
-from slurm_launch.slurm import JobState
+from slurm_launch.slurm_jobs import JobState
 from slurm_launch.slurm_words import how_it_ended
 
 TRIES = 5  # questions after which a job of which nothing is known any more is given up: the accounting may lag behind
@@ -114,7 +114,7 @@ class Follower:
             self.tell("Slurm answers again")
         self.problem = None
         known = {task.id: task for task in answer if task.source != "none"}
-        traceless = [one for task in answer if task.id not in known for one in slurm.task_ids(task.id)]
+        traceless = [one for task in answer if task.id not in known for one in array_tasks.task_ids(task.id)]
         self._traceless = {task_id: self._traceless.get(task_id, 0) + 1 for task_id in traceless}
         if self._only is not None:
             known = {task_id: task for task_id, task in known.items() if self._only(task_id)}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from slurm_launch import joblog, observe, process, slurm
+from slurm_launch import array_tasks, joblog, observe, process, slurm, slurm_jobs
 from slurm_launch.errors import LaunchError, SlurmUnavailable, UsageError, WrongMoment
 from slurm_launch.joblog import Life
 from slurm_launch.observe import Asking, Task
@@ -47,7 +47,7 @@ def find(run: Run, argument: str | None, ask: Asking) -> Place:
 
 def task_of(run: Run, argument: str | None) -> str | None:
     """The task of an array that an argument names, as 12_3; None when it names a whole run."""
-    ids = observe.task_ids_in(run, argument)
+    ids = array_tasks.task_ids_in(run, argument)
     if ids is not None and len(ids) > 1:
         raise UsageError(f"{argument} are {len(ids)} tasks", at="RUN", hint=f"name one of them, such as {ids[0]}")
     return ids[0] if ids else None
@@ -85,7 +85,7 @@ def argv(
     """srun for a command, or without words a shell, with the environment of the job's own command."""
     code = (TEMPLATES / "attach.sh").read_text(encoding="utf-8")
     label = re.sub(r"[^\w.-]", "", place.run.name)
-    step = slurm.step_argv(place.job, place.head, place.run.cluster, pty=pty, unbuffered=unbuffered)
+    step = slurm_jobs.step_argv(place.job, place.head, place.run.cluster, pty=pty, unbuffered=unbuffered)
     stream = "--pty" if pty else "--unbuffered" if unbuffered else ""  # for a srun within this one
     return [*step, "bash", "-c", code, "attach", place.directory, label, node or "", stream, *words]
 
@@ -183,7 +183,7 @@ def token(place: Place, ask: Asking) -> str:
     if place.life.auth != "token":
         raise WrongMoment(f"job {place.task} was started with --auth off: its Ray asks for no token")
     code = '[[ -O $1.0 && ! -L $1.0 ]] && exec cat -- "$1.0/token"'
-    step = slurm.step_argv(place.job, place.head, place.run.cluster)
+    step = slurm_jobs.step_argv(place.job, place.head, place.run.cluster)
     result = ask([*step, "bash", "-c", code, "bash", place.directory])
     found = result.stdout.strip()
     if result.returncode or not found:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_launch import inside, joblog, process, slurm
+from slurm_launch import inside, joblog, process, slurm, slurm_jobs
 from slurm_launch.errors import SlurmUnavailable, UsageError, WrongMoment
 from slurm_launch.joblog import Life
 from slurm_launch.observe import Task
@@ -170,7 +170,7 @@ def show_from_node(
     words += [str(MOST_FILES), *TELLING] if ray else []
     # The job's end is the step's, which slurmstepd tells aloud.
     ear = inside.Ear(lambda data: None if follow and b"slurmstepd" in data and b"*** STEP " in data else hear(data))
-    argv = [*slurm.step_argv(job, node, cluster), "--input=none", *words]
+    argv = [*slurm_jobs.step_argv(job, node, cluster), "--input=none", *words]
     result = interact(argv, env=slurm.query_env(env), hear=ear.hear)
     ear.close()
     if result == NOT_THERE:

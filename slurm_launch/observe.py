@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from slurm_launch import joblog, process, runs, slurm
+from slurm_launch import array_tasks, joblog, process, runs, slurm, slurm_jobs
 from slurm_launch.errors import LaunchError, SlurmUnavailable, UsageError
 from slurm_launch.joblog import Life
 from slurm_launch.launch import TIMEOUT
 from slurm_launch.process import Result, Runner
 from slurm_launch.runs import Run
-from slurm_launch.slurm import JobState
+from slurm_launch.slurm_jobs import JobState
 from slurm_launch.slurm_words import how_it_ended, how_it_goes, why_it_waits
 
 UNKNOWN = "UNKNOWN"
@@ -128,7 +128,7 @@ def look(run: Run, ask: Asking, *, logs: bool = True, given_up: Set[str] = froze
     if run.job_id is None:
         return [_unseen(run, "")]
     known = _Known(run)
-    queue, problem = _squeue(slurm.squeue_argv(run.job_id, run.cluster), ask)
+    queue, problem = _squeue(slurm_jobs.squeue_argv(run.job_id, run.cluster), ask)
     known.take(queue, "squeue")
     known.enter(remembered_tasks(run))
     if problem and known.missing:
@@ -170,7 +170,7 @@ def look_at_all(
             continue
         clusters = sorted({known.run.cluster for known in group if known.run.cluster})
         users = dict.fromkeys([user, *(known.run.user for known in group)])
-        queue, failed = _squeue(slurm.squeue_user_argv(",".join(users), clusters), ask)
+        queue, failed = _squeue(slurm_jobs.squeue_user_argv(",".join(users), clusters), ask)
         if adopt is not None:
             scripts = {known.run.script for known in group}
             strange = [state.script for state in queue if state.user == user and state.script]
@@ -199,13 +199,15 @@ def look_at_all(
 def _healed(run: Run, queue: Iterable[JobState]) -> Run:
     """A run whose sbatch was interrupted, with its job: the one in the queue that has its script, if it is but one."""
     ours = [state for state in queue if state.script == run.script and state.user in (None, run.user)]
-    if len({_job_of(state.id) for state in ours}) != 1:
+    if len({array_tasks.job_of(state.id) for state in ours}) != 1:
         return run
     submitted = min((state.submitted for state in ours if state.submitted), default=None)
     when = submitted.isoformat(timespec="seconds") if submitted else run.created
 
     def heal(run: Run) -> Run:
-        return run if run.job_id else run.with_job(_job_of(ours[0].id), None, when)  # sbatch may be at work still
+        return (
+            run if run.job_id else run.with_job(array_tasks.job_of(ours[0].id), None, when)
+        )  # sbatch may be at work still
 
     with suppress(LaunchError):
         return runs.change(run.record, heal)
@@ -218,7 +220,7 @@ def with_job(run: Run, tasks: Sequence[Task]) -> Run:
         return run
     submitted = tasks[0].times.get("submitted")
     return run.with_job(
-        _job_of(tasks[0].id), None, submitted.isoformat(timespec="seconds") if submitted else run.created
+        array_tasks.job_of(tasks[0].id), None, submitted.isoformat(timespec="seconds") if submitted else run.created
     )
 
 
@@ -228,21 +230,21 @@ class _Known:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.tasks: list[Task] = []
-        job, array = run.job_id or "", array_of(run)
+        job, array = run.job_id or "", array_tasks.array_of(run)
         self.missing = (
-            dict.fromkeys(f"{job}_{number}" for number in slurm.array_numbers(array)) if array else {job: None}
+            dict.fromkeys(f"{job}_{number}" for number in array_tasks.array_numbers(array)) if array else {job: None}
         )
 
     def take(self, states: Iterable[JobState], source: str) -> None:
         """What Slurm says. Only its queue knows what goes on: that a job has not ended nobody else can tell."""
-        ours = [state for state in states if _job_of(state.id) == self.run.job_id and is_of(self.run, state)]
+        ours = [state for state in states if array_tasks.job_of(state.id) == self.run.job_id and is_of(self.run, state)]
         self.enter(_task(self.run, state, source) for state in ours if state.ended or source != "sacct")
 
     def enter(self, tasks: Iterable[Task]) -> None:
         open_ones = set(self.missing)
         for task in tasks:
-            ids = {task.id if array_of(self.run) else _job_of(task.id)}
-            ids = {one for text in ids for one in slurm.task_ids(text)}
+            ids = {task.id if array_tasks.array_of(self.run) else array_tasks.job_of(task.id)}
+            ids = {one for text in ids for one in array_tasks.task_ids(text)}
             if ids & open_ones:
                 self.tasks.append(task)
                 for one in ids:
@@ -252,46 +254,12 @@ class _Known:
         return sorted(self.tasks, key=lambda task: [int(number) for number in re.findall(r"\d+", task.id)])
 
 
-def _job_of(task_id: str) -> str:
-    return task_id.partition("_")[0]
-
-
 def _hand_out(states: Iterable[JobState], source: str, to: Iterable[_Known]) -> None:
     by_job: dict[str, list[JobState]] = {}
     for state in states:
-        by_job.setdefault(_job_of(state.id), []).append(state)
+        by_job.setdefault(array_tasks.job_of(state.id), []).append(state)
     for known in to:
         known.take(by_job.get(known.run.job_id or "", ()), source)
-
-
-def array_of(run: Run) -> str | None:
-    """Which tasks the run's array has; None when it is none."""
-    more = run.spec.get("sbatch")
-    text = run.spec.get("array") or (more.get("array") if isinstance(more, dict) else None)
-    return str(text) if text and slurm.array_numbers(str(text)) else None
-
-
-_NUMBERS = r"\d{1,9}(?:-\d{1,9}(?::\d{1,9})?)?"
-
-
-def task_ids_in(run: Run, argument: str | None) -> list[str] | None:
-    """Which tasks of an array an argument names: as 12_3, as 12_[3-5], or by the log. None: it names the whole run."""
-    if argument is None or run.job_id is None:
-        return None
-    if log := re.fullmatch(rf"{re.escape(run.name)}_(\d{{1,9}})\.log", os.path.basename(argument), re.ASCII):
-        return [f"{run.job_id}_{int(log[1])}"]
-    if run.name.startswith(argument):  # 12_2026 may be the beginning of a name
-        return None
-    if number := re.fullmatch(rf"{run.job_id}_(\d{{1,9}})", argument, re.ASCII):
-        return [f"{run.job_id}_{int(number[1])}"]
-    if not argument.startswith(f"{run.job_id}_["):
-        return None
-    whole = re.fullmatch(rf"\d+_\[{_NUMBERS}(?:,{_NUMBERS})*(?:%\d+)?\]", argument, re.ASCII)
-    ids = slurm.task_ids(argument) if whole else []
-    if not ids:
-        hint = f"write {run.job_id}_3, or several as {run.job_id}_[3-5,8]"
-        raise UsageError(f"no tasks can be read from {argument!r}", at="RUN", hint=hint)
-    return ids
 
 
 def these(run: Run, tasks: Sequence[Task], ids: Sequence[str] | None) -> list[Task]:
@@ -300,33 +268,19 @@ def these(run: Run, tasks: Sequence[Task], ids: Sequence[str] | None) -> list[Ta
         return list(tasks)
     wanted, found = dict.fromkeys(ids), []
     for task in tasks:
-        within = slurm.task_ids(task.id)
+        within = array_tasks.task_ids(task.id)
         ours = [one for one in within if one in wanted]
         if ours and len(ours) == len(within):
             found.append(task)
         elif ours:
-            found.append(replace(task, id=together(ours), log=log_of(run, together(ours))))
+            found.append(replace(task, id=array_tasks.together(ours), log=log_of(run, array_tasks.together(ours))))
         for one in ours:
             del wanted[one]
     if wanted:
         shown = ", ".join(f"{task.id} {task.state}" for task in tasks[:10])
         hint = f"there are: {shown}{' ...' if len(tasks) > 10 else ''}"
-        raise UsageError(f"there is no task {together(list(wanted))}", at="RUN", hint=hint)
+        raise UsageError(f"there is no task {array_tasks.together(list(wanted))}", at="RUN", hint=hint)
     return found
-
-
-def together(task_ids: Sequence[str]) -> str:
-    """Tasks of an array in one, as Slurm does: 12_[4-9]."""
-    if len(task_ids) == 1:
-        return task_ids[0]
-    spans: list[list[int]] = []
-    for number in (int(task_id.rpartition("_")[2]) for task_id in task_ids):
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    text = ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in spans)
-    return f"{_job_of(task_ids[0])}_[{text}]"
 
 
 def is_of(run: Run, state: JobState) -> bool:
@@ -350,7 +304,7 @@ def remembered_tasks(run: Run) -> list[Task]:
             known |= {name: int(data[name]) for name in ("signal", "restarts")}
             task = Task(task_id, str(data["state"]), "record", log_of(run, task_id), times=times)
             found.append(replace(task, **known))
-    return [task for task in found if task.ended and _job_of(task.id) == run.job_id]
+    return [task for task in found if task.ended and array_tasks.job_of(task.id) == run.job_id]
 
 
 def remember(run: Run, tasks: Sequence[Task]) -> Run:
@@ -358,11 +312,13 @@ def remember(run: Run, tasks: Sequence[Task]) -> Run:
     before = {task.id: task for task in remembered_tasks(run)}
     known = [_with_times(task, before.get(task.id)) for task in tasks if task.state != UNKNOWN]
     news = [task for task in known if task.source != "record" or memory(task) != run.tasks.get(task.id)]
-    again = {one for task in news for one in slurm.task_ids(task.id)}  # among them what has been requeued
+    again = {one for task in news for one in array_tasks.task_ids(task.id)}  # among them what has been requeued
     ended = {task.id: memory(task) for task in news if task.ended}
 
     def learn(run: Run) -> Run:
-        kept = {task_id: old for task_id, old in run.tasks.items() if not again.intersection(slurm.task_ids(task_id))}
+        kept = {
+            task_id: old for task_id, old in run.tasks.items() if not again.intersection(array_tasks.task_ids(task_id))
+        }
         return replace(run, tasks=kept | ended)
 
     if learn(run) == run:
@@ -402,11 +358,11 @@ def _squeue(argv: list[str], ask: Asking) -> tuple[list[JobState], LaunchError |
         result = ask(argv)
     except (process.NotFound, process.TimedOut) as error:
         return [], error
-    if result.returncode and not slurm.is_gone(result.stderr):
+    if result.returncode and not slurm_jobs.is_gone(result.stderr):
         said = (result.stderr or result.stdout).strip() or f"squeue ended with code {result.returncode}"
         hint = "`scontrol ping` tells whether it is up; try again later"
         return [], SlurmUnavailable(f"Slurm does not answer:\n{said}", hint=hint)
-    return slurm.parse_squeue(result.stdout), None
+    return slurm_jobs.parse_squeue(result.stdout), None
 
 
 def _sacct(of: Iterable[Run], ask: Asking) -> list[JobState]:
@@ -414,18 +370,18 @@ def _sacct(of: Iterable[Run], ask: Asking) -> list[JobState]:
     job_ids = sorted({run.job_id for run in of if run.job_id}, key=int)[-MOST_JOBS:]
     clusters = ",".join(sorted({run.cluster for run in of if run.cluster}))
     try:
-        result = ask(slurm.sacct_argv(",".join(job_ids), clusters or None))
+        result = ask(slurm_jobs.sacct_argv(",".join(job_ids), clusters or None))
     except (process.NotFound, process.TimedOut):
         return []
-    return slurm.parse_sacct(result.stdout) if result.returncode == 0 else []
+    return slurm_jobs.parse_sacct(result.stdout) if result.returncode == 0 else []
 
 
 def _scontrol(run: Run, job_id: str, ask: Asking) -> list[JobState]:
     try:
-        result = ask(slurm.show_job_argv(job_id, run.cluster))
+        result = ask(slurm_jobs.show_job_argv(job_id, run.cluster))
     except (process.NotFound, process.TimedOut):
         return []
-    return slurm.parse_show_job(result.stdout) if result.returncode == 0 else []
+    return slurm_jobs.parse_show_job(result.stdout) if result.returncode == 0 else []
 
 
 # Putting it together
@@ -529,4 +485,4 @@ def _together(run: Run, task_ids: Sequence[str]) -> list[str]:
     without = [task_id for task_id in task_ids if not os.path.exists(log_of(run, task_id))]
     if len(without) < 2:
         return list(task_ids)
-    return [*(task_id for task_id in task_ids if task_id not in set(without)), together(without)]
+    return [*(task_id for task_id in task_ids if task_id not in set(without)), array_tasks.together(without)]

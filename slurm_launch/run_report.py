@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from slurm_launch import slurm
+from slurm_launch import array_tasks
 from slurm_launch.observe import TIMES, Task
 from slurm_launch.runs import Run
 
@@ -62,7 +62,7 @@ def state_of(tasks: Sequence[Task]) -> str:
 
 def tasks_in(task: Task) -> int:
     """How many tasks of an array `12_[4-9%2]` stands for."""
-    return max(1, len(slurm.task_ids(task.id)))
+    return max(1, len(array_tasks.task_ids(task.id)))
 
 
 def as_json(run: Run, tasks: Sequence[Task], now: datetime) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from slurm_launch import artifacts, slurm
+from slurm_launch import array_tasks, artifacts
 from slurm_launch.errors import UsageError
 
 SCHEMA = 1
@@ -48,7 +48,7 @@ class Run:
 
     def cancelled_at(self, task_id: str) -> str | None:
         """When we were asked to end a job, or a task of an array; None: never."""
-        wanted = set(slurm.task_ids(task_id))
+        wanted = set(array_tasks.task_ids(task_id))
         times = [time for ids, time in self.cancelled.items() if ids == self.job_id or wanted <= _ids(ids)]
         return min(times, default=None)
 
@@ -59,7 +59,7 @@ class Run:
 
 @cache  # an array may have thousands of tasks, and each is asked for
 def _ids(text: str) -> frozenset[str]:
-    return frozenset(slurm.task_ids(text))
+    return frozenset(array_tasks.task_ids(text))
 
 
 def write(run: Run) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from slurm_launch.observe import UNKNOWN, Task
 from slurm_launch.run_report import clock, duration, tasks_in
-from slurm_launch.slurm import QueuePlace
+from slurm_launch.slurm_jobs import QueuePlace
 from slurm_launch.slurm_words import how_it_ended
 
 

@@ -9,14 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from slurm_launch import observe, slurm
+from slurm_launch import array_tasks, observe, slurm_jobs
 from slurm_launch.errors import LaunchError, UsageError
 from slurm_launch.follow import Follower
 from slurm_launch.joblog import MARK, Life, Lives
 from slurm_launch.logfile import MOST, LogFile
 from slurm_launch.observe import UNKNOWN, Asking, Task
 from slurm_launch.runs import Run
-from slurm_launch.slurm import QueuePlace
+from slurm_launch.slurm_jobs import QueuePlace
 
 READ = 0.25  # seconds between two looks at the logs
 NEAR_END = 1 << 16  # bytes before the end at which the reading of a long log begins
@@ -195,9 +195,9 @@ class Watch:
         self.view, self.clock, self.sleep = view, clock, sleep
         self.sight = Sight(run)
         self.task = task
-        only = None if task is None else (lambda task_id: task_id == task or holds(task_id, task))
+        only = None if task is None else (lambda task_id: task_id == task or array_tasks.holds(task_id, task))
         self.follower = Follower(run, asking, view.note, only)
-        self.pace = Pace(clock(), dear=observe.array_of(run) is not None)
+        self.pace = Pace(clock(), dear=array_tasks.array_of(run) is not None)
         self._ask_in, self._asking = ask, asking
         self._asked: Pending | None = None
         self._questions = 0
@@ -205,7 +205,7 @@ class Watch:
         self._more = False  # whether a log has more to read at once
         self._over_at: float | None = None
         self._lives_then: dict[str, int] = {}
-        if observe.array_of(run) is None:  # it can be read before Slurm has told anything
+        if array_tasks.array_of(run) is None:  # it can be read before Slurm has told anything
             self._feed(run.job_id or "", run.log)
 
     def to_its_end(self) -> list[Task]:
@@ -276,7 +276,7 @@ class Watch:
         if self.task is None or self.follower.tasks or not isinstance(answer, list):
             return
         known = [task.id for task in answer if task.source != "none"]
-        if known and not any(one == self.task or holds(one, self.task) for one in known):
+        if known and not any(one == self.task or array_tasks.holds(one, self.task) for one in known):
             raise UsageError(f"there is no task {self.task}", at="RUN", hint=f"there are {', '.join(known[:20])}")
 
     # The logs
@@ -342,13 +342,7 @@ def find_place(task: Task, run: Run, ask: Asking) -> QueuePlace | None:
     if task.partition is None:
         return None
     try:
-        result = ask(slurm.squeue_waiting_argv(task.partition, run.cluster))
+        result = ask(slurm_jobs.squeue_waiting_argv(task.partition, run.cluster))
     except LaunchError:
         return None
-    return slurm.parse_place(result.stdout, task.id) if result.returncode == 0 else None
-
-
-def holds(group: str, task_id: str) -> bool:
-    """Whether a task is among those that wait together: 12_[1,4-9:2%3] holds 12_6. squeue cuts off long lists."""
-    together = group.startswith(f"{task_id.partition('_')[0]}_[")
-    return together and (task_id in slurm.task_ids(group) or "..." in group)
+    return slurm_jobs.parse_place(result.stdout, task.id) if result.returncode == 0 else None

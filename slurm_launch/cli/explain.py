@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from slurm_launch import observe
+from slurm_launch import array_tasks, observe
 from slurm_launch.cli.output import markup, note, print_json, printable
 from slurm_launch.cli.run_argument import RunArgument, asking, found
 from slurm_launch.errors import SlurmUnavailable
@@ -28,7 +28,7 @@ def explain(
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
 ) -> int:
     run = found(run_argument)
-    wanted = observe.task_ids_in(run, run_argument)
+    wanted = array_tasks.task_ids_in(run, run_argument)
     tasks = observe.these(run, _look(run), wanted)
     explained = [(task, explain_task(run, task)) for task in worth_telling(tasks)]
     if as_json:

@@ -11,14 +11,14 @@ from typing import Annotated
 
 import typer
 
-from slurm_launch import inside, node_logs, observe
+from slurm_launch import array_tasks, inside, node_logs, observe
+from slurm_launch.array_tasks import array_numbers
 from slurm_launch.cli.output import markup, note
 from slurm_launch.cli.run_argument import RunArgument, asking, found
 from slurm_launch.errors import LaunchError, SlurmUnavailable, UsageError, WrongMoment
 from slurm_launch.logfile import LogFile, last_lines
 from slurm_launch.observe import Task
 from slurm_launch.runs import Run
-from slurm_launch.slurm import array_numbers
 from slurm_launch.watching import Feed, Sight, Watch
 
 RAY_LINES = 20  # of each of Ray's files, unless --tail says otherwise
@@ -82,7 +82,7 @@ def _task(run: Run, argument: str | None) -> tuple[str, str]:
     named = inside.task_of(run, argument)
     if named is not None:
         return named, observe.log_of(run, named)
-    array = observe.array_of(run)
+    array = array_tasks.array_of(run)
     if array is None:
         return job, run.log
     numbers = array_numbers(array)

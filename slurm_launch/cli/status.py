@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from slurm_launch import observe, run_report
+from slurm_launch import array_tasks, observe, run_report
 from slurm_launch.cli.output import markup, print_json, printable
 from slurm_launch.cli.run_argument import RunArgument, asking, found
 
@@ -25,7 +25,7 @@ def status(
     run = found(run_argument)
     tasks = observe.look(run, asking())
     run = observe.remember(run, tasks)
-    tasks = observe.these(run, tasks, observe.task_ids_in(run, run_argument))
+    tasks = observe.these(run, tasks, array_tasks.task_ids_in(run, run_argument))
     now = datetime.now(timezone.utc)
     if as_json:
         print_json(**run_report.as_json(run, tasks, now))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from slurm_launch import follow, inside, observe
+from slurm_launch import array_tasks, follow, inside
 from slurm_launch.cli import watch_view
 from slurm_launch.cli.output import markup, note
 from slurm_launch.cli.run_argument import RunArgument, asking, found
@@ -31,7 +31,7 @@ def watched(run: Run, task: str | None = None) -> int:
     ask = asking()
     follow.Follower(run, ask)  # a run without a job: told before the screen changes
     with ended_in_order():
-        view = watch_view.chosen(labels=observe.array_of(run) is not None and task is None)
+        view = watch_view.chosen(labels=array_tasks.array_of(run) is not None and task is None)
         try:
             watch = Watch(run, view, ask, task=task)
             watch.to_its_end()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurm_launch import artifacts, launch, process, slurm, slurm_site
+from slurm_launch import artifacts, launch, process, slurm, slurm_jobs, slurm_site
 from slurm_launch.doctor import nodes
 from slurm_launch.doctor.findings import note, problem
 from slurm_launch.errors import LaunchError, SlurmUnavailable, SubmitRefused
@@ -82,9 +82,9 @@ def _wait(run: Run, env: Mapping[str, str], timeout: float, runner: Runner, cloc
     deadline, state = clock.now() + timeout, "Slurm does not answer"
     for pause in clock.poll():
         with suppress(process.TimedOut):  # slurmctld may be busy for a while
-            result = runner(slurm.show_job_argv(str(run.job_id), run.cluster), env=env, timeout=TIMEOUT)
-            found = slurm.parse_show_job(result.stdout)
-            if slurm.is_gone(result.stderr) or (found and all(job.ended for job in found)):
+            result = runner(slurm_jobs.show_job_argv(str(run.job_id), run.cluster), env=env, timeout=TIMEOUT)
+            found = slurm_jobs.parse_show_job(result.stdout)
+            if slurm_jobs.is_gone(result.stderr) or (found and all(job.ended for job in found)):
                 return None
             if found:
                 state = found[0].state.lower() + (f" ({found[0].reason})" if found[0].reason else "")

@@ -26,7 +26,7 @@ from slurm_launch.rehearsal import faults, slurmd
 from slurm_launch.rehearsal.faults import Fault
 from slurm_launch.rehearsal.job import Folder, Job, lives, node_address
 from slurm_launch.runs import Run
-from slurm_launch.slurm import JobState
+from slurm_launch.slurm_jobs import JobState
 from slurm_launch.spec import LaunchSpec
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import slurm
+from slurm_launch import slurm_jobs
 from slurm_launch.evidence import gather
 from slurm_launch.explain import Explanation, Facts, explain
 from tests.slurm.desk import read_until
@@ -30,7 +30,7 @@ PYTHON = f"{VENV}/bin/python"
 def why(job: Job, timeout: float = 120) -> Explanation:
     """What `explain` says, of what Slurm and the files say."""
     job.wait(timeout)
-    (state,) = slurm.parse_show_job(job.cluster.run(["scontrol", "show", "job", "-o", job.id], check=True).stdout)
+    (state,) = slurm_jobs.parse_show_job(job.cluster.run(["scontrol", "show", "job", "-o", job.id], check=True).stdout)
     stem = job.cluster.path(f"{HOME}/{job.name}")
     return explain(Facts(state.state, state.reason, state.code, state.signal, **gather(f"{stem}.log", f"{stem}.ray")))
 

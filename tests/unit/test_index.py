@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import index, observe, runs
+from slurm_launch import array_tasks, index, observe, runs
 from slurm_launch.errors import UsageError
 from slurm_launch.observe import Task
 from slurm_launch.runs import Run
@@ -567,7 +567,7 @@ def test_tasks_of_an_array(tmp_path: Path) -> None:
     tasks.append(Task("12_[5-20%2]", "PENDING", "squeue", f"{tmp_path}/t_*.log"))
 
     def meant(argument: str | None) -> list[Task]:
-        return observe.these(run, tasks, observe.task_ids_in(run, argument))
+        return observe.these(run, tasks, array_tasks.task_ids_in(run, argument))
 
     for argument in ("12_4", "12_04", "12_[4]", "/runs/t_4.log"):
         assert meant(argument) == tasks[1:2]
@@ -586,4 +586,4 @@ def test_tasks_of_an_array(tmp_path: Path) -> None:
     for unreadable in ("12_[]", "12_[x]", "12_[5-3]", "12_[3,x]", "12_[3-x]", "12_[3]x"):
         with pytest.raises(UsageError, match="no tasks can be read"):
             meant(unreadable)
-    assert observe.task_ids_in(replace(run, name="12_20261116-090507"), "12_2026") is None
+    assert array_tasks.task_ids_in(replace(run, name="12_20261116-090507"), "12_2026") is None

@@ -6,8 +6,8 @@ from datetime import datetime, timezone
 
 import pytest
 
-from slurm_launch import slurm
-from slurm_launch.slurm import JobState
+from slurm_launch import array_tasks, slurm, slurm_jobs
+from slurm_launch.slurm_jobs import JobState
 
 # As Slurm 22.05 printed them on the test cluster.
 TAIL = (
@@ -28,9 +28,9 @@ def test_sbatch_argv() -> None:
 
 
 def test_questions_go_to_the_cluster_of_the_job() -> None:
-    assert slurm.show_job_argv("12") == ["scontrol", "show", "job", "-o", "12"]
-    assert slurm.show_job_argv("12", "west") == ["scontrol", "-M", "west", "show", "job", "-o", "12"]
-    assert slurm.sacct_argv("12", "west")[:3] == ["sacct", "-M", "west"]
+    assert slurm_jobs.show_job_argv("12") == ["scontrol", "show", "job", "-o", "12"]
+    assert slurm_jobs.show_job_argv("12", "west") == ["scontrol", "-M", "west", "show", "job", "-o", "12"]
+    assert slurm_jobs.sacct_argv("12", "west")[:3] == ["sacct", "-M", "west"]
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_unreachable_is_not_refused() -> None:
     ],
 )  # fmt: skip
 def test_how_a_job_ended(line: str, expected: JobState, code: int | None) -> None:
-    (state,) = slurm.parse_show_job(line + "\n")
+    (state,) = slurm_jobs.parse_show_job(line + "\n")
     assert JobState(state.id, state.state, state.exit_code, state.signal, state.reason) == expected
     assert state.ended
     assert state.code == code
@@ -181,13 +181,13 @@ def test_how_a_job_ended(line: str, expected: JobState, code: int | None) -> Non
     "state", ["PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "REQUEUED", "STOPPED"]
 )
 def test_not_ended(state: str) -> None:
-    (found,) = slurm.parse_show_job(shown("1", state, "JobHeldUser"))
+    (found,) = slurm_jobs.parse_show_job(shown("1", state, "JobHeldUser"))
     assert not found.ended
     assert found.code is None
 
 
 def test_reason_of_more_than_one_word() -> None:
-    (found,) = slurm.parse_show_job(shown("1", "PENDING", "Nodes required for job are DOWN, DRAINED"))
+    (found,) = slurm_jobs.parse_show_job(shown("1", "PENDING", "Nodes required for job are DOWN, DRAINED"))
     assert found.reason == "Nodes required for job are DOWN, DRAINED"
 
 
@@ -198,23 +198,23 @@ def test_tasks_of_an_array_by_their_numbers() -> None:
             shown("4 ArrayJobId=2 ArrayTaskId=1 ArrayTaskThrottle=2", "FAILED", "NonZeroExitCode", "3:0"),
         ]
     )
-    assert [(s.id, s.ended) for s in slurm.parse_show_job(text)] == [("2_[3-9%2]", False), ("2_1", True)]
+    assert [(s.id, s.ended) for s in slurm_jobs.parse_show_job(text)] == [("2_[3-9%2]", False), ("2_1", True)]
 
 
 def test_output_that_is_none_of_scontrols() -> None:
-    assert slurm.parse_show_job("") == []
-    assert slurm.parse_show_job("No jobs in the system\n") == []
+    assert slurm_jobs.parse_show_job("") == []
+    assert slurm_jobs.parse_show_job("No jobs in the system\n") == []
 
 
 def test_gone() -> None:
-    assert slurm.is_gone("slurm_load_jobs error: Invalid job id specified\n")
-    assert not slurm.is_gone("slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n")
+    assert slurm_jobs.is_gone("slurm_load_jobs error: Invalid job id specified\n")
+    assert not slurm_jobs.is_gone("slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n")
 
 
 def test_sacct() -> None:
     rest = "|2|n[1-2]|main|alice|2026-11-16T11:37:33|2026-11-16T11:37:34|Unknown|a|sbatch -J 'a|b' /home/alice/a.sh\n"
     heads = ("12|COMPLETED|0:0", "13|FAILED|3:0", "14|CANCELLED by 1000|0:15", "15_[2-3]|PENDING|0:0", "noise")
-    states = slurm.parse_sacct("".join(head + rest for head in heads))
+    states = slurm_jobs.parse_sacct("".join(head + rest for head in heads))
     assert [(s.id, s.state, s.code) for s in states] == [
         ("12", "COMPLETED", 0),
         ("13", "FAILED", 3),
@@ -232,7 +232,7 @@ def test_squeue(status: str, code: int, signal: int) -> None:
     line = (
         f"7_2|FAILED|{status}|NonZeroExitCode|1|3|n[1-3]|main|alice|2026-11-16T11:37:33|N/A|N/A|/home/a|b.sh|my job|\n"
     )
-    (state,) = slurm.parse_squeue("CLUSTER: west\n" + line)
+    (state,) = slurm_jobs.parse_squeue("CLUSTER: west\n" + line)
     assert (state.id, state.exit_code, state.signal, state.restarts) == ("7_2", code, signal, 1)
     assert (state.script, state.name, state.started, state.reason) == (
         "/home/a|b.sh",
@@ -243,7 +243,7 @@ def test_squeue(status: str, code: int, signal: int) -> None:
 
 
 def test_scontrol_tells_whose_job_it_is() -> None:
-    (state,) = slurm.parse_show_job(shown("12", "RUNNING"))
+    (state,) = slurm_jobs.parse_show_job(shown("12", "RUNNING"))
     assert (state.user, state.name, state.script, state.restarts) == ("alice", "a.sh", "/home/alice/a.sh 3", 0)
     assert state.submitted == datetime(2026, 11, 16, 1, 50, 35, tzinfo=timezone.utc)
 
@@ -260,4 +260,4 @@ def test_scontrol_tells_whose_job_it_is() -> None:
     ],
 )
 def test_tasks_of_an_array(text: str, tasks: list[str]) -> None:
-    assert slurm.task_ids(text) == tasks
+    assert array_tasks.task_ids(text) == tasks

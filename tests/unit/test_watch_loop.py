@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import joblog, process, runs
+from slurm_launch import array_tasks, joblog, process, runs
 from slurm_launch.errors import LaunchError, NoCommandCode, SlurmUnavailable, UsageError
 from slurm_launch.follow import TRIES
 from slurm_launch.logfile import LogFile
 from slurm_launch.observe import Asking
 from slurm_launch.process import Result
 from slurm_launch.runs import Run
-from slurm_launch.watching import AT_ONCE, Feed, InThread, Pace, Sight, Watch, holds
+from slurm_launch.watching import AT_ONCE, Feed, InThread, Pace, Sight, Watch
 from tests.unit.queue_answers import DOWN, GONE, NO_SACCT, queued, sacct
 from tests.unit.some_run import END, START, some_run
 
@@ -527,7 +527,7 @@ def test_a_large_array_does_not_keep_its_logs_open(tmp_path: Path) -> None:
     ],
 )
 def test_the_tasks_that_wait_together(group: str, number: int, there: bool) -> None:
-    assert holds(group, f"12_{number}") is there
+    assert array_tasks.holds(group, f"12_{number}") is there
 
 
 def test_the_lines_of_the_log_are_those_of_the_script() -> None:
