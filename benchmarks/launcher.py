@@ -49,13 +49,17 @@ class Measured:
 
 def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder))
-        found = []
-        for line in bench.measure():
-            found.append(line)
-            print(f"{'ok' if line.ok else 'MISS':4}  {line.value:>9}  goal {line.goal:8}  {line.what}", flush=True)
-            print(f"{'':31}{line.detail}")
-    return 0 if all(line.ok for line in found) else 1
+        return report(Bench(Path(folder)).measure())
+
+
+def report(lines: Iterator[Measured]) -> int:
+    """Print each as it comes; 1 when a goal was missed."""
+    missed = 0
+    for line in lines:
+        print(f"{'ok' if line.ok else 'MISS':4}  {line.value:>9}  goal {line.goal:8}  {line.what}", flush=True)
+        print(f"{'':31}{line.detail}")
+        missed |= not line.ok
+    return missed
 
 
 class Bench:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks.launcher import Measured
+from benchmarks.launcher import Measured, report
 from slurm_launch import LaunchSpec, index, launch
 from slurm_launch.process import Result
 
@@ -31,13 +31,7 @@ cat {folder}/accounts
 
 def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder))
-        found = []
-        for line in bench.measure():
-            found.append(line)
-            print(f"{'ok' if line.ok else 'MISS':4}  {line.value:>9}  goal {line.goal:8}  {line.what}", flush=True)
-            print(f"{'':31}{line.detail}")
-    return 0 if all(line.ok for line in found) else 1
+        return report(Bench(Path(folder)).measure())
 
 
 class Bench:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import pwd
 import re
@@ -16,7 +15,6 @@ from slurm_launch import array_tasks, joblog, observe, process, runs, slurm, slu
 from slurm_launch.errors import LaunchError, SlurmUnavailable, UsageError, WrongMoment
 from slurm_launch.launch import Tell
 from slurm_launch.observe import Asking
-from slurm_launch.process import Result
 from slurm_launch.runs import Run
 from slurm_launch.slurm_jobs import JobState
 
@@ -53,7 +51,7 @@ def survey(wanted: Sequence[tuple[Run, str]], ask: Asking, user: str | None = No
     """What there is to end, by one question to Slurm. Raises UsageError if any of it is not the user's own.
 
     `wanted` are runs, each with the argument that named it."""
-    names = {_me(), _said_to_be()} if user is None else {user}
+    names = {_me(), runs.user_name()} if user is None else {user}
     user = _me() if user is None else user
     for run, _ in wanted:
         if run.job_id is None:
@@ -96,14 +94,6 @@ def _me() -> str:
         return str(os.getuid())
 
 
-def _said_to_be() -> str:
-    """Who we are to our own records, which ask the environment."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return ""
-
-
 def _states(of: Iterable[Run], ask: Asking) -> dict[str | None, list[JobState]]:
     """The jobs of these ids in the queue of each cluster."""
     by_cluster: dict[str | None, list[str]] = {}
@@ -113,14 +103,9 @@ def _states(of: Iterable[Run], ask: Asking) -> dict[str | None, list[JobState]]:
     for cluster, ids in by_cluster.items():
         result = ask(slurm_jobs.squeue_argv(",".join(sorted(set(ids), key=int)), cluster, each_task=True))
         if result.returncode and not slurm_jobs.is_gone(result.stderr):
-            raise _no_answer(result)
+            raise slurm_jobs.no_answer(result)
         found[cluster] = slurm_jobs.parse_squeue(result.stdout)
     return found
-
-
-def _no_answer(result: Result) -> SlurmUnavailable:
-    said = (result.stderr or result.stdout).strip() or f"{result.argv[0]} ended with code {result.returncode}"
-    return SlurmUnavailable(f"Slurm does not answer:\n{said}", hint="`scontrol ping` tells whether it is up")
 
 
 def _check_identity(run: Run, job: JobState, user: str) -> None:
@@ -151,7 +136,7 @@ def _how(run: Run, task: str | None, there: Sequence[JobState]) -> str:
     """What is known of a job that has ended; nothing is asked for it."""
     ours = [one for one in there if observe.is_of(run, one)]
     how = ", ".join(sorted({one.state for one in ours}))
-    if not how and (end := joblog.read_end(observe.log_of(run, task or str(run.job_id)))):
+    if not how and (end := joblog.read_end(observe.log_of(run, task or str(run.job_id)), task or run.job_id)):
         how = end.outcome
     return f"job {task or run.job_id} ({run.name}) has ended already{f': {how}' if how else ''}"
 
@@ -192,7 +177,7 @@ def _scancel(argv: list[str], ask: Asking) -> None:
     if result.returncode == 0:
         return
     if slurm.is_unreachable(result.stderr):
-        raise _no_answer(result)
+        raise slurm_jobs.no_answer(result)
     said = [line for line in result.stderr.splitlines() if not re.search("already|Invalid job id|completing", line)]
     if said:  # a job that ended by itself meanwhile is no failure
         text = "\n".join(said)
@@ -268,7 +253,7 @@ def wait(
     pause = 1.0
     while left:
         sleep(0.5)
-        told = [target for target in left if joblog.read_end(target.log) is not None]
+        told = [target for target in left if joblog.read_end(target.log, target.id) is not None]
         late = clock() - began >= grace
         # without a log to tell it, as of a job that waited, only Slurm knows
         if late or clock() - asked >= (1.0 if told else pause):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import logging
 import os
 import socket
@@ -217,10 +216,6 @@ def _place(spec: LaunchSpec, cwd: PathText | None, env: Mapping[str, str]) -> _P
 
 
 def _new_run(spec: LaunchSpec, place: _Place, files: artifacts.Files, when: datetime, argv: list[str]) -> Run:
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a uid without a name
-        user = str(os.getuid())
     return Run(
         name=files.name,
         exp_name=spec.exp_name,
@@ -235,7 +230,7 @@ def _new_run(spec: LaunchSpec, place: _Place, files: artifacts.Files, when: date
         created=_utc(when),
         submitted=None,
         argv=argv,
-        user=user,
+        user=runs.user_name(),
         host=socket.gethostname(),
         version=__version__,
     )

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from slurm_launch import array_tasks, joblog, process, runs, slurm, slurm_jobs
-from slurm_launch.errors import LaunchError, SlurmUnavailable, UsageError
+from slurm_launch.errors import LaunchError, UsageError
 from slurm_launch.joblog import Life
 from slurm_launch.launch import TIMEOUT
 from slurm_launch.process import Result, Runner
@@ -359,9 +359,7 @@ def _squeue(argv: list[str], ask: Asking) -> tuple[list[JobState], LaunchError |
     except (process.NotFound, process.TimedOut) as error:
         return [], error
     if result.returncode and not slurm_jobs.is_gone(result.stderr):
-        said = (result.stderr or result.stdout).strip() or f"squeue ended with code {result.returncode}"
-        hint = "`scontrol ping` tells whether it is up; try again later"
-        return [], SlurmUnavailable(f"Slurm does not answer:\n{said}", hint=hint)
+        return [], slurm_jobs.no_answer(result)
     return slurm_jobs.parse_squeue(result.stdout), None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import re
@@ -55,6 +56,14 @@ class Run:
     def to_json(self) -> str:
         data = asdict(self)
         return json.dumps({"schema": data.pop("schema"), **data}, indent=2) + "\n"
+
+
+def user_name() -> str:
+    """Who we are to the records: by the environment, as for every program."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a uid without a name
+        return str(os.getuid())
 
 
 @cache  # an array may have thousands of tasks, and each is asked for

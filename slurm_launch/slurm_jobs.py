@@ -10,6 +10,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
+from slurm_launch.errors import SlurmUnavailable
+from slurm_launch.process import Result
+
 # Asking
 
 
@@ -120,6 +123,13 @@ class JobState:
         if self.state == "FAILED" and self.exit_code and not self.signal and self.reason != "JobLaunchFailure":
             return self.exit_code
         return None
+
+
+def no_answer(result: Result) -> SlurmUnavailable:
+    """The error that a failed question is."""
+    said = (result.stderr or result.stdout).strip() or f"{result.argv[0]} ended with code {result.returncode}"
+    hint = "`scontrol ping` tells whether it is up; try again later"
+    return SlurmUnavailable(f"Slurm does not answer:\n{said}", hint=hint)
 
 
 def is_gone(stderr: str) -> bool:

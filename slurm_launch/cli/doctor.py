@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import grp
 import os
 import shlex
@@ -22,6 +21,7 @@ from slurm_launch.doctor.asking import Ask
 from slurm_launch.doctor.findings import Finding, row
 from slurm_launch.doctor.nodes import Advice
 from slurm_launch.errors import ProblemsFound, SlurmUnavailable, UsageError
+from slurm_launch.runs import user_name
 from slurm_launch.slurm_site import number
 from slurm_launch.spec import LaunchSpec
 from slurm_launch.values import show
@@ -56,7 +56,7 @@ def doctor(
     if spec.venv:  # the Ray that counts
         env["PATH"] = f"{spec.venv}/bin:{env.get('PATH', os.defpath)}"
     ask = Ask(env)
-    site = cluster.examine(ask, _user(), _groups())
+    site = cluster.examine(ask, user_name(), _groups())
     spec = placed(spec, site)
     job_spec = for_job(spec, flags, site) if ask_nodes and site.answers else None
     tried = trials.try_out(ask, site, spec)
@@ -160,13 +160,6 @@ def _timeout(text: str) -> int:
         message = f"--job-timeout {kind}{':' * (seconds is None)} {show(text)}"
         raise UsageError(message, at="flag --job-timeout", hint="write seconds, for example 600")
     return seconds
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a uid without a name
-        return str(os.getuid())
 
 
 def _groups() -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import re
 import sys
@@ -17,7 +16,7 @@ from slurm_launch.cli.output import markup, note, print_error, print_json, print
 from slurm_launch.cli.run_argument import asking, current_directory
 from slurm_launch.errors import UsageError
 from slurm_launch.observe import Task
-from slurm_launch.runs import Run
+from slurm_launch.runs import Run, user_name
 
 LAST = 20  # runs on a terminal
 STATES = (
@@ -71,7 +70,7 @@ def list_runs(
     if not states:  # the older ones need not even be asked for
         older, runs = len(runs) - len(runs[:last]), runs[:last]
     asked_for = bool(runs)
-    known, problem = observe.look_at_all(tuple(runs), asking(), _user(), adopt)
+    known, problem = observe.look_at_all(tuple(runs), asking(), user_name(), adopt)
     for place, run in enumerate(runs):
         runs[place] = observe.with_job(run, known[run.record])
         if runs[place] != run:  # now it can be found by its job id, too
@@ -108,13 +107,6 @@ def _read(entries: Iterable[index.Entry]) -> list[Run]:
     if damaged:
         warn(f"{damaged} record{'s' * (damaged > 1)} cannot be read; `slurm-launch status PATH` tells why")
     return found
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())
 
 
 def _states(given: Sequence[str]) -> set[str]:

@@ -15,7 +15,7 @@
 #SBATCH --no-requeue
 
 slaunch_run="$PWD"/train_20260102-030405 # taken now: the environment may change the directory
-say() { printf '[slurm-launch] %(%FT%T%z)T %s\n' -1 "$*"; } # a line in the log, for people and for `slurm-launch --wait`
+say() { printf '[slurm-launch] %(%FT%T%z)T %s\n' -1 "$*"; } # a line in the log, for people and for `slurm-launch status`
 end() { # CODE OUTCOME [CAUSE HINT [NODE]]: the only way out. Stops what we started, and tells how it went.
   trap - EXIT && trap '' TERM # nothing interrupts the clean-up
   [[ ! ${job_dir-} ]] || stop_cluster "$2"

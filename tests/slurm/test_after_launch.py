@@ -274,7 +274,9 @@ class Story:
     def go_on(self) -> None:
         """The good one comes up step by step."""
         alice = self.alice
-        told = until(lambda: (now := alice.status(self.good))["state"] == "RUNNING" and now, "RUNNING")
+        alice.wait_for(self.good, "")  # the log is there: Slurm calls the job RUNNING a moment before
+        told = alice.status(self.good)
+        assert told["state"] == "RUNNING"
         assert (told["phase"], told["in_words"]) == ("environment", "runs: the environment is being loaded")
         assert (told["num_nodes"], told["joined"], told["address"]) == (2, [], None)
         alice.touch("env")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import LaunchSpec, cluster_spec, errors, explain, joblog, render, script
+from slurm_launch import LaunchSpec, causes, cluster_spec, errors, explain, joblog, render, script
 from slurm_launch.layers import holds_code, is_list, is_mapping
 from slurm_launch.profiles import FACTS, LIMITS
 from slurm_launch.rehearsal import faults
@@ -198,7 +198,7 @@ def test_the_causes_are_those_of_explain() -> None:
         (quoted(cause)[0], sentence, advice) for cause, sentence, _, advice, _ in table("docs/explain.md", "The causes")
     ]
     assert documented == [
-        (rule.cause, rule.sentence.format_map(shown), rule.advice.format_map(shown)) for rule in explain.RULES
+        (rule.cause, rule.sentence.format_map(shown), rule.advice.format_map(shown)) for rule in causes.RULES
     ]
 
 

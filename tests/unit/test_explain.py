@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from slurm_launch import evidence, index, observe, runs, slurm_words
+from slurm_launch.causes import RULES
 from slurm_launch.cli.explain import show, worth_telling
-from slurm_launch.explain import RULES, Explanation, Facts, explain, explain_task
+from slurm_launch.evidence import Facts
+from slurm_launch.explain import Explanation, explain, explain_task
 from slurm_launch.observe import Task
 from slurm_launch.runs import Run
 from slurm_launch.slurm_jobs import JobState
