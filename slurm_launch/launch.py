@@ -233,6 +233,7 @@ def _new_run(spec: LaunchSpec, place: _Place, files: artifacts.Files, when: date
         user=runs.user_name(),
         host=socket.gethostname(),
         version=__version__,
+        script_sha256=artifacts.sha256(files.script),
     )
 
 

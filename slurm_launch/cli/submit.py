@@ -13,6 +13,7 @@ from slurm_launch.cli.doubts import absent_images, checked
 from slurm_launch.cli.options import origin, resolve, verb_app
 from slurm_launch.cli.output import note, print_json, warn
 from slurm_launch.errors import UsageError
+from slurm_launch.runs import Run
 
 
 def submit(
@@ -37,17 +38,10 @@ def submit(
     for text in absent_images(spec):
         warn(text)
     if dry_run:
-        _print_plan(launch.plan(spec, hold=hold, embedded=origin(found)), as_json)
+        print_plan(launch.plan(spec, hold=hold, embedded=origin(found)), as_json)
         return 0
     run = launch.submit(spec, hold=hold, embedded=origin(found), tell=note)
-    if as_json:
-        print_json(**{key: value for key, value in asdict(run).items() if key != "schema"})
-    elif parsable:  # as sbatch --parsable: the cluster follows in a federation
-        print(f"{run.job_id};{run.cluster}" if run.cluster else run.job_id)
-    else:
-        print(f"job     {run.job_id}" + (f" on {run.cluster}" if run.cluster else ""))
-        log = run.log.removesuffix(".log") + "_TASK.log" if run.spec.get("array") else run.log
-        print(f"script  {run.script}\nlog     {log}\nrecord  {run.record}", flush=True)
+    print_run(run, as_json, parsable)
     if follow_it:
         from slurm_launch.cli.watch import watched
 
@@ -55,7 +49,19 @@ def submit(
     return follow.wait(run, tell=note) if wait else 0
 
 
-def _print_plan(plan: launch.Plan, as_json: bool) -> None:
+def print_run(run: Run, as_json: bool, parsable: bool, **more: Any) -> None:
+    """The answer to a submission; `more` is for JSON."""
+    if as_json:
+        print_json(**{key: value for key, value in asdict(run).items() if key != "schema"}, **more)
+    elif parsable:  # as sbatch --parsable: the cluster follows in a federation
+        print(f"{run.job_id};{run.cluster}" if run.cluster else run.job_id)
+    else:
+        print(f"job     {run.job_id}" + (f" on {run.cluster}" if run.cluster else ""))
+        log = run.log.removesuffix(".log") + "_TASK.log" if run.spec.get("array") else run.log
+        print(f"script  {run.script}\nlog     {log}\nrecord  {run.record}", flush=True)
+
+
+def print_plan(plan: launch.Plan, as_json: bool) -> None:
     for text in plan.dropped.notes():
         note(text)
     if as_json:
