@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from slurm_launch.runs import Run
 from slurm_launch.script import Embedded, read_embedded
 
 Number = int | None  # of a task; None: the run is no array
-Find = Callable[[Run, str], Run | None]  # the run of that name, which the record of another one names
+Find = Callable[[Run, str], Run | None]  # the run that the record of another one names
 
 
 @dataclass(frozen=True)
@@ -80,11 +81,9 @@ def chosen(run: Run, text: str, flag: str) -> list[Number]:
 def last_runs(run: Run, numbers: Sequence[Number], find: Find) -> list[Last]:
     """Where these tasks were run last: in this run, or in one that was made from it."""
     found: list[Last] = []
-    seen: set[str] = set()
-    open_ones = [(run, list(numbers))]
+    open_ones = [(run, list(numbers), frozenset({run.record}))]
     while open_ones:
-        run, numbers = open_ones.pop(0)
-        seen.add(run.name)
+        run, numbers, way = open_ones.pop(0)
         later = run.run_again()
         here = [number for number in numbers if task_id(run, number) not in later]
         found += [Last(run, here)] if here else []
@@ -93,29 +92,42 @@ def last_runs(run: Run, numbers: Sequence[Number], find: Find) -> list[Last]:
             if name := later.get(task_id(run, number)):
                 by_name.setdefault(name, []).append(number)
         for name, again in by_name.items():
-            following = None if name in seen else find(run, name)
+            following = find(run, name)
             there = set() if following is None else set(numbers_of(following))
-            if following is None or not there.issuperset(again):
+            # A record that was written by hand may lead back.
+            if following is None or following.record in way or not there.issuperset(again):
                 found.append(Last(run, again, lost=name))
             else:
-                open_ones.append((following, again))
-    return found
+                open_ones.append((following, again, way | {following.record}))
+    return _joined(found)
+
+
+def _joined(found: Iterable[Last]) -> list[Last]:
+    """Each run once: tasks may have come to it by different ways."""
+    joined: dict[tuple[str, str | None], list[Number]] = {}
+    by_record = {last.run.record: last.run for last in found}
+    for last in found:
+        joined.setdefault((last.run.record, last.lost), []).extend(last.numbers)
+    return [
+        Last(by_record[record], sorted(numbers, key=lambda number: number or 0), lost)
+        for (record, lost), numbers in joined.items()
+    ]
 
 
 def finder(env: Mapping[str, str], cwd: Path) -> Find:
-    """Looks beside the record first: a directory may have been moved."""
+    """Finds runs that `note` has entered. A directory may have been moved: then by the name."""
 
-    def find(run: Run, name: str) -> Run | None:
-        for record in _records(run, name):
-            try:
+    def find(run: Run, entered: str) -> Run | None:
+        for record in records(run, entered):
+            with suppress(UsageError):
                 return runs.read(record)
-            except UsageError:
-                continue
         return None
 
-    def _records(run: Run, name: str) -> Iterator[str]:
-        if os.path.basename(name) == name:
-            yield os.path.join(os.path.dirname(run.record), f"{name}.json")
+    def records(run: Run, entered: str) -> Iterator[str]:
+        name = os.path.basename(entered).removesuffix(".json")
+        if os.path.isabs(entered):
+            yield entered
+        yield os.path.join(os.path.dirname(run.record), f"{name}.json")
         yield from (entry.record for entry in index.entries(env, cwd) if entry.name == name)
 
     return find
@@ -150,10 +162,12 @@ def note(lasts: Iterable[Last], new: Run) -> None:
     """Enter into the records of the former runs as what their tasks were run again."""
     for last in lasts:
         ids = array_tasks.together(last.ids)
+        # Two runs in different directories can have the same name, if they were made in the same second.
+        beside = os.path.dirname(last.run.record) == os.path.dirname(new.record)
 
-        def enter(run: Run, ids: str = ids) -> Run:
+        def enter(run: Run, ids: str = ids, name: str = new.name if beside else new.record) -> Run:
             others = {key: name for key, name in run.resubmitted.items() if key != ids}
-            return replace(run, resubmitted={**others, ids: new.name})  # the newest last
+            return replace(run, resubmitted={**others, ids: name})  # the newest last
 
         runs.change(last.run.record, enter)
 

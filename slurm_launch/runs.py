@@ -46,7 +46,7 @@ class Run:
     array: str | None = None  # the tasks of its array, whichever way they came about: 0-11%4
     points: str | None = None  # the table of a sweep's points
     script_sha256: str | None = None  # of the script as we wrote it: people edit them
-    resubmitted: dict[str, str] = field(default_factory=dict)  # what of it was run again (12_[3,7]), as which run
+    resubmitted: dict[str, str] = field(default_factory=dict)  # 12_[3,7]: name or record of the run that they are now
 
     def with_job(self, job_id: str, cluster: str | None, submitted: str) -> Run:
         return replace(self, job_id=job_id, cluster=cluster, submitted=submitted)
@@ -144,6 +144,8 @@ def _checked(data: Mapping[str, Any], at: str) -> Run:
     for name, time in (*times, *(("cancelled", time) for time in data["cancelled"].values())):
         if not _is_time(time):
             raise _damaged(at, f"{name} is no time")
+    if not all(isinstance(name, str) and "\0" not in name for name in data["resubmitted"].values()):
+        raise _damaged(at, "resubmitted names no run")
     return Run(**{name: data[name] for name in known})
 
 

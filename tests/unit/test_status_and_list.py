@@ -190,7 +190,7 @@ def test_list(launcher: Launcher, launched: Any, slurm: Any) -> None:
     rows = [line.split()[:3] for line in launcher("list").out.splitlines()]
     assert rows == [
         ["RUN", "JOB", "STATE"],
-        ["many_20200304-110000", "3", "5"],
+        ["many_20200304-110000", "3", "1"],
         ["bad_20200304-100000", "2", "FAILED"],
         ["good_20200304-090000", "1", "COMPLETED"],
     ]
