@@ -33,7 +33,8 @@ def status(
     if as_json:
         print_json(**run_report.as_json(run, tasks, now, points))
         return 0
-    if len(tasks) > 1 and not timings:
+    several = len(tasks) > 1 or (bool(points.by_number) and run_report.tasks_in(tasks[0]) > 1)
+    if several and not timings:
         print(printable(f"{run.name}: {run_report.summary(tasks)}", sys.stdout))
         print_table(task_rows(run, tasks, points, now), "  ")
         return 0
