@@ -147,7 +147,9 @@ def _is_time(text: object) -> bool:
 
 
 def _where_it_is(run: Run, at: str) -> Run:
-    """A run whose directory was moved or copied: its log and its table have gone along. Its script is how Slurm knows the job."""
+    """A run whose directory was moved or copied: its log and its table have gone along.
+
+    Its script is how Slurm knows the job."""
     if at == run.record:
         return run
     with suppress(OSError):
