@@ -8,7 +8,7 @@ directives, the `#SBATCH` line follow from it (cli/options.py, config.py, direct
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_serializer, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from slurm_launch import sweep as sweeps
 from slurm_launch import values
@@ -318,11 +318,6 @@ class LaunchSpec(BaseModel):
         numbers = numbers or self.array
         return f"{numbers}%{self.max_parallel}" if numbers and self.max_parallel else numbers
 
-    @field_serializer("sweep")
-    def _in_order(self, sweep: dict[str, str]) -> list[str]:
-        """The order of the keys is that of the points; who sorts a mapping would change it."""
-        return [f"{key}={text}" for key, text in sweep.items()]
-
     @property
     def image(self) -> str | None:
         """The head's and the command's image; None without a container."""
@@ -335,7 +330,10 @@ class LaunchSpec(BaseModel):
     def given(self) -> dict[str, Any]:
         """The values that differ from the defaults, plain enough for JSON and YAML, by their YAML keys."""
         unsaid = {"command"} if self.idle else None
-        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=unsaid)
+        found = self.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=unsaid)
+        if self.sweep:  # the order of its keys is that of the points: a mapping somebody might sort
+            found["sweep"] = [f"{key}={text}" for key, text in self.sweep.items()]
+        return found
 
 
 def flag_name(field: str) -> str:

@@ -27,6 +27,15 @@ def points_of(spec: LaunchSpec) -> Points | None:
     return read(spec.sweep_file) if spec.sweep_file is not None else None
 
 
+def task_numbers(spec: LaunchSpec, points: Points) -> str:
+    """The tasks of a sweep's array, a task for each point and with its number: 0-11, or what --points says."""
+    try:
+        sweep.chosen(spec.points, len(points))
+    except BadValue as problem:
+        raise UsageError(f"--points {problem}", at="--points", hint=problem.hint) from None
+    return spec.points or (f"0-{len(points) - 1}" if len(points) > 1 else "0")
+
+
 def read(path: str) -> Points:
     """The points in a file. All that is wrong with it is a UsageError with the line."""
     reader = _READERS.get(Path(path).suffix.lower())
