@@ -97,6 +97,7 @@ def submit(
     """Submit the parts, as `launch.submit` does each. With --max-parallel each waits for the one before it.
 
     When sbatch refuses one, those before it are told, and the error goes on."""
+    when = when or datetime.now()  # one for all: so their names differ by -2, -3 only
     if len(parts) > 1:
         _tell_of_parts(parts, tell)
         embedded = embedded and _without_points(embedded)
