@@ -8,16 +8,19 @@ from typing import Annotated, Any
 
 import typer
 
-from slurm_launch import array_tasks, launch
+from slurm_launch import array_tasks, launch, sweep_file
 from slurm_launch import resubmit as again
 from slurm_launch.cli.doubts import absent_images, checked
 from slurm_launch.cli.options import origin, resolve, verb_app
 from slurm_launch.cli.output import note, print_json, warn
 from slurm_launch.cli.run_argument import asking, complete, current_directory, found
-from slurm_launch.cli.submit import print_plan, print_run
+from slurm_launch.cli.submit import as_json_of, print_plan, print_run
+from slurm_launch.config import BUILT_IN
 from slurm_launch.errors import LaunchError, UsageError
 from slurm_launch.resubmit import Last, Number
 from slurm_launch.runs import Run
+from slurm_launch.spec import LaunchSpec
+from slurm_launch.sweep import Points
 
 HELP = "A job id, tasks of an array such as 12_3, a run's name or the beginning of it, or the path of its .sh or .json."
 TASKS = "--tasks"
@@ -64,17 +67,26 @@ def resubmit(
     if not os.path.isdir(old.submit_dir):
         hint = "the command runs there: make it again, or launch anew from another one"
         raise UsageError("the directory of the launch does not exist any more", at=old.submit_dir, hint=hint)
+    points = made_from.embedded.points  # whatever stands in the sweep's file now
+    if _tasks(spec, points) != wanted:
+        sources = ", ".join({at for name in (*_FIXED, "points") for at in resolved.sources[name] if at != BUILT_IN})
+        raise UsageError(f"this would not run the tasks of {old.name}", at=sources, hint="unset what changes them")
+    header = origin(resolved)
     if dry_run:
-        print_plan(launch.plan(spec, hold=hold, embedded=origin(resolved), cwd=old.submit_dir), as_json)
+        plan = launch.plan(spec, hold=hold, embedded=header, points=points, cwd=old.submit_dir)
+        print_plan(plan, as_json)
         return 0
-    new = launch.submit(spec, hold=hold, embedded=origin(resolved), cwd=old.submit_dir, tell=note)
+    new = launch.submit(spec, hold=hold, embedded=header, points=points, cwd=old.submit_dir, tell=note)
     try:
         again.note(lasts, new)
     except LaunchError as error:  # the job is there: to fail now would make people submit it again
         warn(f"job {new.job_id} is submitted, but the record of {old.name} does not know of it: {error}")
     ids = [again.task_id(old, number) for number in wanted]
-    print_run(new, as_json, parsable, again_of=old.name, again=ids)
-    if not as_json and not parsable:
+    if as_json:
+        print_json(**as_json_of(new), again_of=old.name, again=ids)
+        return 0
+    print_run(new, parsable)
+    if not parsable:
         print(f"again   {array_tasks.together(ids) or 'all'} of {old.name}", flush=True)
     return 0
 
@@ -91,6 +103,14 @@ def _wanted(old: Run, argument: str, flags: dict[str, Any], tasks: str | None) -
             raise UsageError(f"{argument} names tasks, and so does {flag}", at=f"RUN, {flag}", hint="keep one of them")
         numbers, flag = again.spelled([int(one.rpartition("_")[2]) for one in ids]), "RUN"
     return again.numbers_of(old) if numbers is None else again.chosen(old, numbers, flag)
+
+
+def _tasks(spec: LaunchSpec, points: Points | None) -> list[Number]:
+    """The tasks that the new run would have; none where its sweep is another one than that of the script."""
+    if spec.is_sweep != (points is not None):
+        return []
+    array = spec.tasks(None if points is None else sweep_file.task_numbers(spec, points))
+    return [None] if array is None else list(array_tasks.array_numbers(array))
 
 
 def _failed(old: Run, lasts: Sequence[Last]) -> list[Last]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import LaunchSpec, array_tasks, render, resubmit, runs
+from slurm_launch import LaunchSpec, array_tasks, points_table, render, resubmit, runs
 from slurm_launch.errors import UsageError
 from slurm_launch.runs import Run
 from tests.unit.conftest import Answer, Launcher
@@ -213,6 +213,40 @@ def test_a_script_that_was_edited(launcher: Launcher, launched: Any) -> None:
     answer = launcher("resubmit", "21", "--tasks", "2,4", "--json")
     assert f"without the edits. The edited one is run by: sbatch --array=2,4 {old.script}" in answer.err
     assert "echo mine" not in Path(new_run(answer).script).read_text()
+
+
+def test_the_environment_cannot_change_the_tasks(
+    launcher: Launcher, launched: Any, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched("--array", "0-5")
+    for name, value in (("SLAUNCH_ARRAY", "7-9"), ("SLAUNCH_SWEEP", "lr=0..5")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            answer = launcher("resubmit", "21")
+            assert (answer.code, "would not run the tasks of" in answer.err) == (2, True), answer.err
+            assert f"at: env {name}" in answer.err
+    assert len(slurm.submitted) == 1
+
+
+def test_a_sweep_keeps_its_points(launcher: Launcher, launched: Any, slurm: Slurm) -> None:
+    """Also when its file says something else now, or is gone."""
+    Path("points.csv").write_text("lr,seed\n" + "".join(f"1e-{n},{n}\n" for n in range(6)))
+    flags = ("--sweep-file", "points.csv", "--max-parallel", "2", "--command", "train {lr}")
+    old = new_run(launcher("--exp-name", "t", "--json", *flags))
+    assert old.array == "0-5%2"
+    Path("points.csv").unlink()
+    slurm.set({f"21_{n}": "FAILED" if n in (1, 4) else "COMPLETED" for n in range(6)})
+    new = new_run(launcher("resubmit", "21", "--failed", "--json", "--max-parallel", "1"))
+    assert (new.array, new.spec["points"]) == ("1,4%1", "1,4")
+    assert points_table.read(new) == {n: {"lr": f"1e-{n}", "seed": str(n)} for n in (1, 4)}
+    assert "\n22_4," not in Path(old.points or "").read_text()
+    slurm.set({"22_1": "COMPLETED", "22_4": "FAILED"})
+    last = new_run(launcher("resubmit", "22", "--points", "4", "--failed", "--json"))
+    assert points_table.read(last) == {4: {"lr": "1e-4", "seed": "4"}}
+    for words in (("--points", "0"), ("--points", "4", "--tasks", "4"), ("--sweep", "lr=1"), ("--sweep-file", "x.csv")):
+        assert launcher("resubmit", "22", *words).code == 2, "a new run has only those that it was made for"
+    again = new_run(launcher("resubmit", "22", "--json"))
+    assert again.array == "1,4%1"
 
 
 def test_a_dry_run(launcher: Launcher, launched: Any, slurm: Slurm) -> None:
