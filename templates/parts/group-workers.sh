@@ -1,6 +1,6 @@
 start_workers() { # a srun for each; beyond 32 of them, sruns that share the nodes. None reaches over two groups.
-  local group first last size sruns plain=("${srun_args[@]}") srun_args node_code=${node_code%$'\n'*}
-  local code=$node_code$'\n'$(declare -f group_flags)
+  local group first last size sruns code plain=("${srun_args[@]}") srun_args node_code=${node_code%$'\n'*}
+  code=$node_code$'\n'$(declare -f group_flags)
   for ((group = 1; group < ${#group_first[@]}; group++)); do
     first=${group_first[group]} last=${group_first[group + 1]:-$count} && as_group "$group"
     srun_args=("${plain[@]}" --het-group="$group") node_code=$code$'\n'$(printf 'group_flags %q %q' "${group_labels[group]-}" "${group_resources[group]-}")$'\nrun_node "$1"'
