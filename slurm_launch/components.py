@@ -74,6 +74,9 @@ def check(spec: LaunchSpec) -> None:
     if spec.worker_group and spec.node is not None:
         hint = "say it in the groups: --worker-group 'n=2,node=gpu[01-02]'"
         raise BadValue("--node does not tell which nodes are for which --worker-group", hint)
+    if spec.gpu_directive == "none" and any(group.gpus not in (None, spec.num_gpus) for group in groups(spec)):
+        hint = "say --num-gpus for all, or another --gpu-directive"
+        raise BadValue("--gpu-directive none leaves it to Slurm, so a --worker-group cannot have gpus of its own", hint)
     components(spec)
 
 
@@ -141,5 +144,4 @@ def ray_labels(group: WorkerGroup) -> str:
 
 def ray_resources(group: WorkerGroup) -> str:
     """For `ray start --resources`."""
-    plain = {name: int(amount) if amount == int(amount) else amount for name, amount in group.resources.items()}
-    return json.dumps(plain) if plain else ""
+    return json.dumps(group.resources) if group.resources else ""

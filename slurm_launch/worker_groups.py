@@ -28,7 +28,7 @@ class WorkerGroup:
     constraint: str | None = None
     node: str | None = None
     labels: dict[str, str] = field(default_factory=dict)  # that Ray gets for each of its nodes
-    resources: dict[str, float] = field(default_factory=dict)  # custom ones, for each of its nodes
+    resources: dict[str, int] = field(default_factory=dict)  # custom ones, for each of its nodes
 
 
 def as_text(item: Any) -> Any:
@@ -75,7 +75,7 @@ def parse(text: str) -> WorkerGroup:
     if group.node is not None and len(values.hosts(group.node)) != group.n:
         raise BadValue(f"has n={group.n}, but its node= names {len(values.hosts(group.node))}", "make them agree")
     # A word that is a label is a resource too: by that work finds its group with any version of Ray.
-    words = {word: 1.0 for word, value in group.labels.items() if value == "true"}
+    words = {word: 1 for word, value in group.labels.items() if value == "true"}
     return WorkerGroup(**{**found, "resources": {**words, **group.resources}})
 
 
@@ -110,15 +110,15 @@ def _labels(text: str) -> dict[str, str]:
     return found
 
 
-def _resources(text: str) -> dict[str, float]:
-    found: dict[str, float] = {}
+def _resources(text: str) -> dict[str, int]:
+    found: dict[str, int] = {}
     for item in text.split("+"):
         name, _, amount = item.rpartition(":")
-        if not re.fullmatch(r"\d{1,9}(\.\d{1,4})?", amount, re.ASCII) or not float(amount):
+        if not re.fullmatch(r"\d{1,9}", amount, re.ASCII) or not int(amount):  # Ray takes whole numbers only
             raise BadValue(f"is no amount of a resource: {show(item)}", "write resources=fast:4, or fast:4+disk:2")
         if _resource_name(name) in found:
             raise BadValue(f"is there twice: {show(name)}", "keep one")
-        found[name] = float(amount)
+        found[name] = int(amount)
     return found
 
 

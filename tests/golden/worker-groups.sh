@@ -3,7 +3,7 @@
 # Made by slurm-launch 0.1.0 at 2026-01-02T03:04:05+00:00. Plain bash 4.4 for Slurm 22.05 or newer and Ray: edit it, sbatch it anywhere.
 # The job ends with the command's own exit code, or with one of ours: 70 head failed, 71 nodes missing, 72 node lost,
 # 73 environment, 74 time limit, 75 ended from outside, 76 temporary directory, 77 script, 78 no network address, 79 container.
-# spec: {"own": {"command": "python train.py", "cpus-per-task": 8, "exclude": "bad1", "exp-name": "train", "mem": "32G", "sbatch": {"gres": "nvme:1", "wckey": "x"}, "worker-group": ["n=2,gpus=8,gpu-type=h100,cpus=64,mem=900G,partition=big,constraint=a100&ib,labels=fast+zone:a", "n=4,node=cpu[1,3-5],resources=disk:2.5"]}}
+# spec: {"own": {"command": "python train.py", "cpus-per-task": 8, "exclude": "bad1", "exp-name": "train", "mem": "32G", "sbatch": {"gres": "nvme:1", "wckey": "x"}, "worker-group": ["n=2,gpus=8,gpu-type=h100,cpus=64,mem=900G,partition=big,constraint=a100&ib,labels=fast+zone:a", "n=4,node=cpu[1,3-5],resources=disk:2"]}}
 # shellcheck disable=SC2016,SC2054,SC2089,SC2090,SC2209,SC2317,SC2329 # values are data, and some functions run on the nodes
 # ---- 1. What the job asks of Slurm ----
 #SBATCH --job-name=train
@@ -61,7 +61,7 @@ start_timeout=180 # seconds within which the nodes must have joined
 temp_base=/tmp # on each node, and short: a Unix socket path holds 107 bytes
 auth=token # token: nobody but you can use the cluster; off: anybody in the network can
 srun_args=() ray_args=() ray_head_args=() ray_worker_args=() head_step=() worker_step=() head_enter=() worker_enter=() enter_for_command=() join_head=() at_end=() # these for containers
-group_labels=('' fast=true,zone=a '') group_resources=('' '{"fast": 1}' '{"disk": 2.5}') # that Ray gets on each node of a group, the head's first
+group_labels=('' fast=true,zone=a '') group_resources=('' '{"fast": 1}' '{"disk": 2}') # that Ray gets on each node of a group, the head's first
 IFS= read -r -d '' command <<'END_OF_COMMAND' # yours, to the letter
 python train.py
 END_OF_COMMAND

@@ -124,7 +124,7 @@ CASES: dict[str, dict[str, Any]] = {
         "sbatch": {"gres": "nvme:1", "wckey": "x"},
         "worker_group": [
             "n=2,gpus=8,gpu-type=h100,cpus=64,mem=900G,partition=big,constraint=a100&ib,labels=fast+zone:a",
-            {"n": 4, "node": "cpu[1,3-5]", "resources": "disk:2.5"},
+            {"n": 4, "node": "cpu[1,3-5]", "resources": "disk:2"},
         ],
     },
     # one for every container runtime
