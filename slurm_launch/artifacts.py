@@ -17,7 +17,7 @@ from pathlib import Path
 
 from slurm_launch.errors import UsageError
 
-SUFFIXES = (".sh", ".log", ".json", ".ray")
+SUFFIXES = (".sh", ".log", ".json", ".ray", ".points.csv")
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,11 @@ class Files:
     @property
     def record(self) -> Path:
         return self._with(".json")
+
+    @property
+    def points(self) -> Path:
+        """The table of a sweep."""
+        return self._with(".points.csv")
 
     def taken(self) -> bool:
         """Whether any of this name's files exists, be it a dangling link."""

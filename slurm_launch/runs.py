@@ -43,6 +43,8 @@ class Run:
     schema: int = SCHEMA
     cancelled: dict[str, str] = field(default_factory=dict)  # when we were asked to end what: 12, 12_3 or 12_[4-9]
     tasks: dict[str, Any] = field(default_factory=dict)  # how each job or task of an array ended, once that is known
+    array: str | None = None  # the tasks of its array, whichever way they came about: 0-11%4
+    points: str | None = None  # the table of a sweep's points
 
     def with_job(self, job_id: str, cluster: str | None, submitted: str) -> Run:
         return replace(self, job_id=job_id, cluster=cluster, submitted=submitted)
@@ -110,7 +112,7 @@ def read(path: str | os.PathLike[str]) -> Run:
 
 def _checked(data: Mapping[str, Any], at: str) -> Run:
     known = {one.name: str(one.type) for one in fields(Run)}
-    data = {"cancelled": {}, "tasks": {}, **data}  # unknown to the first records
+    data = {"cancelled": {}, "tasks": {}, "array": None, "points": None, **data}  # unknown to the first records
     if not isinstance(data["cancelled"], dict):  # one time, or none, for all of it
         data["cancelled"] = {} if data["cancelled"] is None else {str(data.get("job_id")): data["cancelled"]}
     kinds: dict[str, Any] = {
@@ -145,14 +147,18 @@ def _is_time(text: object) -> bool:
 
 
 def _where_it_is(run: Run, at: str) -> Run:
-    """A run whose directory was moved or copied: its log has gone along. Its script is how Slurm knows the job."""
+    """A run whose directory was moved or copied: its log and its table have gone along. Its script is how Slurm knows the job."""
     if at == run.record:
         return run
     with suppress(OSError):
         if os.path.samefile(at, run.record):  # through a link
             return run
-    log = os.path.join(os.path.dirname(at), os.path.basename(run.log))
-    return replace(run, record=at, run_dir=os.path.dirname(at), log=run.log if os.path.exists(run.log) else log)
+    folder = os.path.dirname(at)
+
+    def moved(path: str) -> str:
+        return path if os.path.exists(path) else os.path.join(folder, os.path.basename(path))
+
+    return replace(run, record=at, run_dir=folder, log=moved(run.log), points=run.points and moved(run.points))
 
 
 def _damaged(at: str, why: str) -> UsageError:
