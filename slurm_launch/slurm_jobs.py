@@ -80,8 +80,9 @@ def step_argv(
 ) -> list[str]:
     """srun for one more program in a running job, without a claim to resources of its own.
 
-    `parts` are the nodes of each component, if it has several. It says everything itself: what a step inherits differs by version. Unbuffered, its output is that of a terminal
-    and comes at once, byte by byte; else Slurm waits for the end of a line."""
+    `parts` are the nodes of each component, if it has several. It says everything itself: what a step inherits differs
+    by version. Unbuffered, its output is that of a terminal and comes at once, byte by byte; else Slurm waits for the
+    end of a line."""
     words = ["srun", *_on(cluster), f"--jobid={job_id}", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={node}"]
     words += [f"--het-group={component_of(node, parts)}"] if parts else []
     words += ["--cpu-bind=none", "--mpi=none", "--disable-status", "--chdir=/", f"--export={_STEP_ENV}"]

@@ -83,7 +83,8 @@ def test_the_number_of_nodes_counts_the_head() -> None:
     assert spec(worker_group=["n=2", "n=3"], num_nodes=6).nodes == 6
     assert [group.n for group in groups(spec(head_cpus=1, num_nodes=3))] == [2]
     assert spec(head_cpus=1, node="n[1-4]").nodes == 5
-    assert groups(spec(num_nodes=3)) == components(spec(num_nodes=3)) == []
+    assert not groups(spec(num_nodes=3))
+    assert not components(spec(num_nodes=3))
 
 
 @pytest.mark.parametrize(
@@ -198,7 +199,8 @@ def test_sacct_and_scontrol_tell_the_same() -> None:
     assert (job.id, job.code, job.nodes) == ("12", 7, "n0,n1")
     lines = "".join(
         f"JobId={12 + part} HetJobId=12 HetJobOffset={part} JobName=t HetJobIdSet=12-13 UserId=alice(7001)"
-        f" JobState=FAILED Reason=NonZeroExitCode Dependency=(null) Requeue=0 ExitCode=7:0 NodeList=n{part} NumNodes=1\n"
+        " JobState=FAILED Reason=NonZeroExitCode Dependency=(null) Requeue=0 ExitCode=7:0"
+        f" NodeList=n{part} NumNodes=1\n"
         for part in (0, 1)
     )
     (job,) = slurm_jobs.parse_show_job(lines)
