@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 # Directives that sbatch hands on to all later components, or that are about the job as a whole: the first has them.
 # (Slurm's documentation has the list, and tests/slurm/test_heterogeneous.py holds our script against the real one.)
-_ONCE = """account acctg-freq array begin bb bbf chdir cluster-constraint clusters comment deadline delay-boot dependency
-error export export-file get-user-env gid hold ignore-pbs input job-name kill-on-invalid-dep licenses mail-type
-mail-user mcs-label nice no-requeue open-mode output parsable power priority profile propagate qos quiet requeue
-signal time time-min uid verbose wait wckey"""
+_ONCE = """account acctg-freq array begin bb bbf chdir cluster-constraint clusters comment deadline delay-boot
+dependency error export export-file get-user-env gid hold ignore-pbs input job-name kill-on-invalid-dep licenses
+mail-type mail-user mcs-label nice no-requeue open-mode output parsable power priority profile propagate qos quiet
+requeue signal time time-min uid verbose wait wckey"""
 ONCE = frozenset(_ONCE.split())
 _MEMORY: dict[str, Any] = {"mem": None, "mem_per_cpu": None, "mem_per_gpu": None}
 
