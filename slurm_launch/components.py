@@ -62,9 +62,10 @@ def check(spec: LaunchSpec) -> None:
         raise BadValue(f"{alone[0]} leaves a job on one node without any worker", hint)
     if not own_head(spec):
         return
-    if spec.array is not None or "array" in spec.sbatch:
-        hint = "leave --array out, or use --dedicated-head, which needs no heterogeneous job"
-        raise BadValue(f"{_own(spec)} makes a heterogeneous job, of which Slurm makes no --array", hint)
+    if spec.array is not None or spec.is_sweep:
+        many = "--sweep" if spec.is_sweep else "--array"
+        hint = f"leave {many} out, or use --dedicated-head, which needs no heterogeneous job"
+        raise BadValue(f"{_own(spec)} makes a heterogeneous job, of which Slurm makes no array: no {many}", hint)
     if spec.worker_group and spec.num_nodes is not None and spec.num_nodes != nodes(spec):
         raise BadValue(
             f"--worker-group makes {nodes(spec)} nodes, the head among them, but --num-nodes is {spec.num_nodes}",

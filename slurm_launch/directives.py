@@ -14,28 +14,30 @@ if TYPE_CHECKING:
     from slurm_launch.spec import LaunchSpec
 
 
-def directive_lines(spec: LaunchSpec, log: str) -> list[str]:
-    """The lines in their fixed order; the user's additions last, or in place of ours of the same name."""
+def directive_lines(spec: LaunchSpec, log: str, tasks: str | None = None) -> list[str]:
+    """The lines in their fixed order; the user's additions last, or in place of ours of the same name.
+
+    `tasks` are those of a sweep; an array's stand in the spec."""
     found: list[str] = []
     for place, component in enumerate(components(spec) or [spec]):
-        wanted = _wanted(component, log)
+        wanted = _wanted(component, log, spec.tasks(tasks))
         found += ["#SBATCH hetjob"] if place else []
         found += [_line(key, value) for key, value in wanted.items() if not (place and key in ONCE)]
     return found
 
 
-def _wanted(spec: LaunchSpec, log: str) -> dict[str, str | None]:
+def _wanted(spec: LaunchSpec, log: str, tasks: str | None) -> dict[str, str | None]:
     """The directives of a job, or of one component of it."""
     wanted: dict[str, str | None] = {
         "job-name": spec.exp_name,
-        "output": _log_pattern(log, array=spec.array is not None),
+        "output": _log_pattern(log, array=tasks is not None),
         "open-mode": "append",  # a requeued job must not erase what the first one wrote
         "nodes": str(spec.nodes),
         "ntasks-per-node": "1",
     }
     wanted.update(_gpus(spec))
     for name, option in options().items():
-        value = getattr(spec, name)
+        value = tasks if name == "array" else getattr(spec, name)
         if option.sbatch and value is not None:
             wanted[option.sbatch] = str(value)
     if spec.exclusive:

@@ -183,7 +183,8 @@ for name in SLURM_{HET_SIZE,JOB_NODELIST,JOB_NUM_NODES,JOB_CPUS_PER_NODE,CPUS_PE
 done
 scontrol show hostnames "$SLURM_JOB_NODELIST_HET_GROUP_1"
 squeue -h -j "$SLURM_JOB_ID" -o '%T %r %j %D %N'
-show='echo $SLURMD_NODENAME $SLURM_NODEID $SLURM_CPUS_ON_NODE ${SLURM_GPUS_ON_NODE-none} ${CUDA_VISIBLE_DEVICES-none} $SLURM_MEM_PER_NODE'
+show='echo $SLURMD_NODENAME $SLURM_NODEID $SLURM_CPUS_ON_NODE ${SLURM_GPUS_ON_NODE-none} ${CUDA_VISIBLE_DEVICES-none} \\
+  $SLURM_MEM_PER_NODE'
 try() { srun "$@" --ntasks-per-node=1 --overlap --export=ALL bash -c "$show" | sort; echo "code ${PIPESTATUS[0]}"; }
 try --nodes=1 --ntasks=1 --cpus-per-task=2
 try --het-group=1 --nodes=2 --ntasks=2 --cpus-per-task=3

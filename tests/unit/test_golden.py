@@ -127,6 +127,14 @@ CASES: dict[str, dict[str, Any]] = {
             {"n": 4, "node": "cpu[1,3-5]", "resources": "disk:2"},
         ],
     },
+    "sweep": {
+        "exp_name": "sweep",
+        "command": "python train.py --lr {lr} --name \"{name}\" --note '{name}: {{lr}} is '$lr",
+        "num_nodes": 2,
+        "sweep": {"lr": "1e-3,1e-4", "name": ["a b", "it's", 'x, "y"']},
+        "max_parallel": 2,
+        "points": "0,2-5",
+    },
     # one for every container runtime
     "pyxis": {
         **THREE,
@@ -201,8 +209,17 @@ def test_every_golden_script_has_its_case() -> None:
 
 def test_everything_is_everything() -> None:
     """An option that is added to the spec is to be seen in a script."""
-    alternatives = {"num_nodes", "mem", "mem_per_gpu", "gpu_directive", "idle"}  # in the other cases
-    about_the_launcher = {"template", "profile", "config"}
+    alternatives = {
+        "num_nodes",
+        "mem",
+        "mem_per_gpu",
+        "gpu_directive",
+        "idle",
+        "sweep",
+        "max_parallel",
+        "points",
+    }  # in the other cases
+    about_the_launcher = {"template", "profile", "config", "sweep_file"}
     in_other_cases = {name for name, option in options().items() if option.group in (CONTAINER, HEAD)}
     rest = set(LaunchSpec.model_fields) - set(CASES["everything"])
     assert rest == alternatives | about_the_launcher | in_other_cases
