@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 # Directives that sbatch hands on to all later components, or that are about the job as a whole: the first has them.
 # (Slurm's documentation has the list, and tests/slurm/test_heterogeneous.py holds our script against the real one.)
 _ONCE = """account acctg-freq array begin bb bbf chdir cluster-constraint clusters comment deadline delay-boot
-dependency error export export-file get-user-env gid hold ignore-pbs input job-name kill-on-invalid-dep licenses mail-type
-mail-user mcs-label nice no-requeue open-mode output parsable power priority profile propagate qos quiet requeue
-signal time time-min uid verbose wait wckey"""
+dependency error export export-file get-user-env gid hold ignore-pbs input job-name kill-on-invalid-dep licenses
+mail-type mail-user mcs-label nice no-requeue open-mode output parsable power priority profile propagate qos quiet
+requeue signal time time-min uid verbose wait wckey"""
 ONCE = frozenset(_ONCE.split())
 _MEMORY: dict[str, Any] = {"mem": None, "mem_per_cpu": None, "mem_per_gpu": None}
 
@@ -62,7 +62,8 @@ def check(spec: LaunchSpec) -> None:
         raise BadValue(f"{alone[0]} leaves a job on one node without any worker", hint)
     if not own_head(spec):
         return
-    if many := "--array" if spec.array is not None else "--sweep" if spec.is_sweep else None:
+    if spec.array is not None or spec.is_sweep:
+        many = "--sweep" if spec.is_sweep else "--array"
         hint = f"leave {many} out, or use --dedicated-head, which needs no heterogeneous job"
         raise BadValue(f"{_own(spec)} makes a heterogeneous job, of which Slurm makes no array: no {many}", hint)
     if spec.worker_group and spec.num_nodes is not None and spec.num_nodes != nodes(spec):

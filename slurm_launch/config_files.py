@@ -302,11 +302,11 @@ def _items(node: Any, key: str, describe: Describe) -> Iterator[Item]:
     for name, value in pairs:
         first = value if name is None else name
         at = describe(first.start_mark.line + 1)
-        if key == "sweep" and name is not None and value.id == "sequence":
-            value = _one_text(value, key, describe)
         if key == "worker-group" and value.id == "mapping":
             yield Item(",".join(item.text for item in _items(value, key, describe)), at)
             continue
+        if key == "sweep" and name is not None and value.id == "sequence":
+            value = _one_text(value, key, describe)
         if value.id != "scalar" or (name is not None and name.id != "scalar"):
             raise UsageError(f"{key} has an item that is not a plain text", at=at, hint="put no list into a list")
         if name is None:

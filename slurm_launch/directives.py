@@ -20,7 +20,7 @@ def directive_lines(spec: LaunchSpec, log: str, tasks: str | None = None) -> lis
     `tasks` are those of a sweep; an array's stand in the spec."""
     found: list[str] = []
     for place, component in enumerate(components(spec) or [spec]):
-        wanted = _wanted(component, log, component.tasks(tasks))
+        wanted = _wanted(component, log, spec.tasks(tasks))
         found += ["#SBATCH hetjob"] if place else []
         found += [_line(key, value) for key, value in wanted.items() if not (place and key in ONCE)]
     return found

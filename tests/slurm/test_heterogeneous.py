@@ -12,6 +12,7 @@ import pytest
 
 from tests.slurm.desk import WAIT, Desk
 from tests.slurm.jobs import OLD_RAY, VENV, Job, python, run, standing_ray, submit
+from tests.stage import play
 from tests.testbed import Cluster
 
 pytestmark = pytest.mark.slurm
@@ -25,7 +26,8 @@ LOOK = (
     "gpu = ray.remote(num_gpus=2, num_cpus=0)(here).remote()\n"
     "fast = ray.remote(resources={'fast': 0.001}, num_cpus=0)(here).remote()\n"
     "plain = [ray.remote(here).remote() for _ in range(4)]\n"
-    "print('GPU', names[ray.get(gpu)]); print('FAST', names[ray.get(fast)])\n"
+    "tier = ray.remote(**SELECT, num_cpus=0)(here).remote()\n"
+    "print('TIER', names[ray.get(tier)]); print('GPU', names[ray.get(gpu)]); print('FAST', names[ray.get(fast)])\n"
     "print('PLAIN', *{names[one] for one in ray.get(plain)})"
 )
 
@@ -64,7 +66,7 @@ def test_every_node_gives_ray_what_its_own_group_has(cluster: Cluster, ray: Path
         num_gpus=2,
         mem_per_cpu="300M",
         worker_group=[f"n={count},labels=fast+tier:a", "n=1,cpus=1,mem=800M,gpus=0,resources=disk:2"],
-        command=python(LOOK),
+        command=python(LOOK.replace("SELECT", "{}" if ray == OLD_RAY else "{'label_selector': {'tier': 'a'}}")),
     )
     nodes, (head, together, slow) = seen(job), groups(cluster, job)
     quick = cluster.run(["scontrol", "show", "hostnames", together]).stdout.split()
@@ -89,12 +91,13 @@ def test_every_node_gives_ray_what_its_own_group_has(cluster: Cluster, ray: Path
 
     assert said(job, "GPU")[0] in quick
     assert said(job, "FAST")[0] in quick
+    assert ray == OLD_RAY or said(job, "TIER")[0] in quick
     assert head not in said(job, "PLAIN")
 
 
 def test_a_dedicated_head(cluster: Cluster) -> None:
     """Without a heterogeneous job: the first node has its GPUs, but gives Ray none of what it has."""
-    command = python(LOOK.replace("'fast': 0.001", ""))
+    command = python(LOOK.replace("'fast': 0.001", "").replace("SELECT", "{}"))
     job = run(cluster, ray=OLD_RAY, num_nodes=2, num_gpus=2, dedicated_head=True, command=command)
     nodes = seen(job)
     assert {name: (has.get("CPU"), has.get("GPU")) for name, (has, _) in nodes.items()} == {
@@ -163,6 +166,42 @@ def test_a_partition_that_does_not_exist(cluster: Cluster) -> None:
         assert done.returncode == 3
         assert "invalid partition specified: nosuch" in done.stderr
     assert not cluster.squeue()
+
+
+# What a script and its steps find in a heterogeneous job.
+PROBE = """#!/bin/bash
+#SBATCH --job-name=het --output=het.log --open-mode=append --nodes=1 --ntasks-per-node=1 --cpus-per-task=2 --mem=100M
+#SBATCH --time=5 --nodelist=n1
+#SBATCH hetjob
+#SBATCH --nodes=2 --nodelist=n[2-3] --ntasks-per-node=1 --cpus-per-task=3 --gpus-per-node=2
+#SBATCH hetjob
+#SBATCH --nodes=1 --nodelist=n4 --ntasks-per-node=1 --mem=300M
+exec 2>/dev/null
+for name in SLURM_{HET_SIZE,JOB_NODELIST,JOB_NUM_NODES,JOB_CPUS_PER_NODE,CPUS_PER_TASK,MEM_PER_NODE,GPUS_ON_NODE}; do
+  echo "$name=${!name-unset}"
+  for group in 0 1 2; do each=${name}_HET_GROUP_$group; echo "$each=${!each-unset}"; done
+done
+scontrol show hostnames "$SLURM_JOB_NODELIST_HET_GROUP_1"
+squeue -h -j "$SLURM_JOB_ID" -o '%T %r %j %D %N'
+show='echo $SLURMD_NODENAME $SLURM_NODEID $SLURM_CPUS_ON_NODE ${SLURM_GPUS_ON_NODE-none} ${CUDA_VISIBLE_DEVICES-none} \\
+  $SLURM_MEM_PER_NODE'
+try() { srun "$@" --ntasks-per-node=1 --overlap --export=ALL bash -c "$show" | sort; echo "code ${PIPESTATUS[0]}"; }
+try --nodes=1 --ntasks=1 --cpus-per-task=2
+try --het-group=1 --nodes=2 --ntasks=2 --cpus-per-task=3
+try --het-group=1 --nodes=1 --ntasks=1 --cpus-per-task=3 --nodelist=n3
+try --het-group=2 --nodes=1 --ntasks=1 --cpus-per-task=1
+try --het-group=3 --nodes=1 --ntasks=1
+"""
+
+
+def test_a_rehearsal_shows_the_same(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.run(["rm", "-f", "het.log"])
+    cluster.run(["tee", "het.sh"], stdin=PROBE, check=True)
+    cluster.wait_job(cluster.run(["sbatch", "--parsable", "het.sh"], check=True).stdout.strip())
+    played = play(PROBE, tmp_path)
+    assert played.submitted.returncode == 0, played.submitted.stderr
+    real = cluster.path("/home/alice/het.log").read_text()
+    assert sorted(played.output.splitlines()) == sorted(real.splitlines()), real
 
 
 def test_what_stands_once_holds_for_every_component(cluster: Cluster) -> None:

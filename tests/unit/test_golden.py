@@ -99,14 +99,6 @@ CASES: dict[str, dict[str, Any]] = {
         "ray_worker_arg": ['--resources={"worker": 1}'],
         "run_dir": "runs/50%",
     },
-    "sweep": {
-        "exp_name": "sweep",
-        "command": "python train.py --lr {lr} --name \"{name}\" --note '{name}: {{lr}} is '$lr",
-        "num_nodes": 2,
-        "sweep": {"lr": "1e-3,1e-4", "name": ["a b", "it's", 'x, "y"']},
-        "max_parallel": 2,
-        "points": "0,2-5",
-    },
     # a head on its own, and kinds of workers
     "dedicated-head": {**THREE, "num_gpus": 4, "dedicated_head": True},
     "het-head": {
@@ -134,6 +126,14 @@ CASES: dict[str, dict[str, Any]] = {
             "n=2,gpus=8,gpu-type=h100,cpus=64,mem=900G,partition=big,constraint=a100&ib,labels=fast+zone:a",
             {"n": 4, "node": "cpu[1,3-5]", "resources": "disk:2"},
         ],
+    },
+    "sweep": {
+        "exp_name": "sweep",
+        "command": "python train.py --lr {lr} --name \"{name}\" --note '{name}: {{lr}} is '$lr",
+        "num_nodes": 2,
+        "sweep": {"lr": "1e-3,1e-4", "name": ["a b", "it's", 'x, "y"']},
+        "max_parallel": 2,
+        "points": "0,2-5",
     },
     # one for every container runtime
     "pyxis": {
