@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from slurm_launch.rehearsal import sbatch_line, slurmd
 from slurm_launch.rehearsal.arguments import Known
@@ -50,7 +51,7 @@ def main(folder: Folder, argv: list[str]) -> int:
     options = {**_directives(text), **given}
     if "hold" in options:
         KNOWN.fail("a rehearsal cannot be held: nobody would release it")
-    job = _job(options, script, words[1:])
+    job = _job(options, script, words[1:], folder.read("setup.json") or {})
     folder.spooled.write_text(text, encoding="utf-8", errors="surrogateescape")  # later edits change nothing
     folder.set_job(job)
     _leave_to_slurmd(folder)
@@ -112,7 +113,7 @@ def _directives(text: str) -> dict[str, str]:
     return found
 
 
-def _job(options: Mapping[str, str], script: Path, arguments: list[str]) -> Job:
+def _job(options: Mapping[str, str], script: Path, arguments: list[str], setup: Mapping[str, Any]) -> Job:
     count = KNOWN.number(options, "nodes", 1)
     if count > MOST_NODES:
         KNOWN.fail(f"a rehearsal has at most {MOST_NODES} nodes")
@@ -136,8 +137,8 @@ def _job(options: Mapping[str, str], script: Path, arguments: list[str]) -> Job:
         asked["SLURM_CPUS_PER_TASK"] = str(cpus)
     if "account" in options:
         asked["SLURM_JOB_ACCOUNT"] = options["account"]
-    number = FIRST_ID + random.SystemRandom().randrange(900_000)
-    task = _first_task(options.get("array"))
+    number = int(setup.get("job_id") or FIRST_ID + random.SystemRandom().randrange(900_000))
+    task = setup["task"] if setup.get("task") is not None else _first_task(options.get("array"))
     directory = os.path.abspath(options.get("chdir", "."))
     name = options.get("job-name", script.name)
     return Job(
@@ -202,7 +203,7 @@ def _seconds(text: str | None) -> int | None:
 
 
 def _first_task(array: str | None) -> int | None:
-    """A rehearsal plays the first task of an array."""
+    """A rehearsal plays the first task of an array, unless it was asked for another."""
     if array is None:
         return None
     match = re.match(r"\d+", array)
