@@ -255,6 +255,7 @@ def _new_run(
         version=__version__,
         array=spec.tasks(None if points is None else sweep_file.task_numbers(spec, points)),
         points=None if points is None else str(files.points),
+        script_sha256=artifacts.sha256(files.script),
     )
 
 

@@ -40,7 +40,7 @@ def submit(
     for text in absent_images(spec):
         warn(text)
     if dry_run:
-        _print_plan(launch.plan(spec, hold=hold, embedded=origin(found)), as_json)
+        print_plan(launch.plan(spec, hold=hold, embedded=origin(found)), as_json)
         return 0
     if spec.is_sweep:
         from slurm_launch import sweep_parts
@@ -53,11 +53,11 @@ def submit(
     else:
         runs = [launch.submit(spec, hold=hold, embedded=origin(found), tell=note)]
     if as_json:
-        answers = [{key: value for key, value in asdict(run).items() if key != "schema"} for run in runs]
+        answers = [as_json_of(run) for run in runs]
         print_json(**answers[0], **({"runs": answers} if spec.is_sweep else {}))
     else:
         for run in runs:
-            _print_run(run, parsable)
+            print_run(run, parsable)
     if follow_it:
         from slurm_launch.cli.watch import watched
 
@@ -65,8 +65,13 @@ def submit(
     return _wait_for_all(runs) if wait else 0
 
 
-def _print_run(run: Run, parsable: bool) -> None:
-    if parsable:  # as sbatch --parsable: the cluster follows in a federation
+def as_json_of(run: Run) -> dict[str, Any]:
+    return {key: value for key, value in asdict(run).items() if key != "schema"}
+
+
+def print_run(run: Run, parsable: bool) -> None:
+    """The answer to a submission, for people or as sbatch --parsable has it."""
+    if parsable:  # the cluster follows in a federation
         print(f"{run.job_id};{run.cluster}" if run.cluster else run.job_id, flush=True)
         return
     print(f"job     {run.job_id}" + (f" on {run.cluster}" if run.cluster else ""))
@@ -90,7 +95,7 @@ def _wait_for_all(runs: Sequence[Run]) -> int:
     return max(codes)
 
 
-def _print_plan(plan: launch.Plan, as_json: bool) -> None:
+def print_plan(plan: launch.Plan, as_json: bool) -> None:
     for text in plan.dropped.notes():
         note(text)
     if as_json:
