@@ -453,7 +453,17 @@ class TestTexts:
         return "\n".join(lines)
 
     # Options beside which another one stands, too.
-    SECOND = ("mem-per", "profile", "idle", "array", "sweep-file", "worker-group", *(f"head-{x}" for x in ("c", "m", "p")))
+    SECOND = (
+        "mem-per",
+        "profile",
+        "idle",
+        "array",
+        "sweep-file",
+        "worker-group",
+        "head-c",
+        "head-m",
+        "head-p",
+    )
 
     def test_the_starter_file_is_valid_with_every_option_taken_in(self) -> None:
         text = self.uncommented(starter_file())
