@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from slurm_launch import dependencies
 from slurm_launch.errors import UsageError
 from slurm_launch.spec import options
 from slurm_launch.values import show
@@ -17,7 +18,7 @@ def directive_lines(spec: LaunchSpec, log: str) -> list[str]:
     """The lines in their fixed order; the user's additions last, or in place of ours of the same name."""
     wanted: dict[str, str | None] = {
         "job-name": spec.exp_name,
-        "output": _log_pattern(log, array=spec.array is not None),
+        "output": _log_pattern(log, array=spec.tasks is not None),
         "open-mode": "append",  # a requeued job must not erase what the first one wrote
         "nodes": str(spec.nodes),
         "ntasks-per-node": "1",
@@ -27,6 +28,10 @@ def directive_lines(spec: LaunchSpec, log: str) -> list[str]:
         value = getattr(spec, name)
         if option.sbatch and value is not None:
             wanted[option.sbatch] = str(value)
+    if dependency := dependencies.directive(spec):
+        wanted["dependency"] = dependency
+    if spec.tasks is not None:
+        wanted["array"] = spec.tasks
     if spec.exclusive:
         wanted["exclusive"] = None
     # Always said: most sites would run the command a second time after a node failure, unasked.

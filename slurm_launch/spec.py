@@ -68,9 +68,10 @@ Mounts = Annotated[Lines, AfterValidator(values.mounts)]
 
 # Options of which a job can have one: a higher layer's choice replaces a lower layer's.
 _MEMORY = ("mem", "mem_per_cpu", "mem_per_gpu")
-ALTERNATIVES: tuple[tuple[str, ...], ...] = (_MEMORY, ("command", "idle"))
+ALTERNATIVES: tuple[tuple[str, ...], ...] = (_MEMORY, ("command", "idle"), ("array", "chain"))
 # The command of a cluster that waits for people.
 IDLE = "echo 'The cluster waits: slurm-launch attach gives a shell on it, slurm-launch cancel ends it.'; exec sleep infinity"
+_RUN = "A run's name or its beginning, a path, or a job id; repeat it for more."
 # Options that mean something only beside another: a user who gives one alone is told, a profile may well hold it.
 _IMAGES = ("container_image", "head_image", "worker_image")
 NEEDS: dict[str, tuple[str, ...]] = {
@@ -135,6 +136,11 @@ class LaunchSpec(BaseModel):
     reservation: Line | None = option(None, JOB, "Reservation to run in.", sbatch="reservation", metavar="NAME", examples=("course",))
     dependency: Annotated[Line, AfterValidator(values.dependency)] | None = option(
         None, JOB, "Jobs to wait for.", flags=("-d",), sbatch="dependency", metavar="TYPE:ID", examples=("afterok:1234",))
+    after: Lines = option((), JOB, f"Wait until this run has begun (Slurm's `after`). {_RUN}", metavar="RUN", examples=("train",))
+    after_ok: Lines = option((), JOB, f"Wait until this run has ended well. {_RUN}", metavar="RUN", examples=("train",))
+    after_any: Lines = option((), JOB, f"Wait until this run has ended, well or not. {_RUN}", metavar="RUN", examples=("1234",))
+    after_notok: Lines = option((), JOB, f"Wait until this run has failed. {_RUN}", metavar="RUN", examples=("1234_5",))
+    singleton: bool = option(False, JOB, "Wait until no earlier job of yours with the same --exp-name is left.")
     begin: Line | None = option(None, JOB, "Not before this time.", flags=("-b",), sbatch="begin", metavar="TIME", examples=("now+1hour",))
     deadline: Line | None = option(None, JOB, "Give up if it cannot end by this time.", sbatch="deadline", metavar="TIME", examples=("2030-12-31T18:00",))
     nice: int | None = option(None, JOB, "Lower the priority by so much.", sbatch="nice", metavar="N", examples=(100,))
@@ -146,6 +152,10 @@ class LaunchSpec(BaseModel):
     requeue: bool = option(False, JOB, "Let Slurm run the job again after a node failure or preemption.", examples=(True,))
     array: Annotated[Line, AfterValidator(values.array)] | None = option(
         None, JOB, "Run as a job array, a Ray cluster of its own for each task.", flags=("-a",), sbatch="array", metavar="0-9%3", examples=("0-9%3",))
+    chain: Annotated[int, AfterValidator(values.chain)] | None = option(
+        None, JOB, "Run the same job so many times, one after another: for work that is longer than the time limit.", metavar="N", examples=(5,))
+    chain_while: Literal["any", "ok", "notok"] = option(
+        "any", JOB, "Go on with the chain after any end of a link, while links end well, or until one does.")
     chdir: Line | None = option(None, JOB, "Directory in which the job runs.", flags=("-D",), sbatch="chdir", metavar="DIR", examples=("/scratch/me",))
 
     env: Variables = option({}, ENVIRONMENT, "A variable for the job; repeat it for more.", metavar="K=V", examples=("OMP_NUM_THREADS=4",))
@@ -242,8 +252,31 @@ class LaunchSpec(BaseModel):
             )
         if self.gpu_type is not None and self.num_gpus == 0:
             raise BadValue("--gpu-type without --num-gpus asks for no GPU", "add --num-gpus N")
+        self._dependencies_fit()
+        self._chain_fits()
         self._container_fits()
         return self
+
+    def _dependencies_fit(self) -> None:
+        names = [name for name in ("after", "after_ok", "after_any", "after_notok", "singleton") if getattr(self, name)]
+        if not names:
+            return
+        if self.dependency and "?" in self.dependency:
+            raise BadValue(
+                f"--dependency {self.dependency} and {flag_name(names[0])} cannot be joined: with ? any part is enough",
+                "write all of it as one --dependency",
+            )
+        if "dependency" in self.sbatch:
+            raise BadValue(f"{flag_name(names[0])} and --sbatch dependency exclude one another", "use --dependency")
+
+    def _chain_fits(self) -> None:
+        if self.chain is None:
+            if self.chain_while != "any":
+                raise BadValue("--chain-while without --chain has no effect", "add --chain N")
+            return
+        if self.array is not None or "array" in self.sbatch:
+            other = "--array" if self.array is not None else "--sbatch array"
+            raise BadValue(f"--chain and {other} exclude one another", "give one of them: a chain is an array itself")
 
     def _container_fits(self) -> None:
         from slurm_launch import containers  # which knows the spec by its type only
@@ -273,6 +306,11 @@ class LaunchSpec(BaseModel):
         if self.num_nodes is not None:
             return self.num_nodes
         return len(values.hosts(self.node)) if self.node is not None else 1
+
+    @property
+    def tasks(self) -> str | None:
+        """The tasks of the job's array, as sbatch wants them; None when it is none."""
+        return self.array if self.chain is None else f"0-{self.chain - 1}%1"  # one at a time, in this order
 
     @property
     def image(self) -> str | None:

@@ -46,7 +46,7 @@ def submit(
         print(f"{run.job_id};{run.cluster}" if run.cluster else run.job_id)
     else:
         print(f"job     {run.job_id}" + (f" on {run.cluster}" if run.cluster else ""))
-        log = run.log.removesuffix(".log") + "_TASK.log" if run.spec.get("array") else run.log
+        log = run.log.removesuffix(".log") + "_TASK.log" if spec.tasks else run.log
         print(f"script  {run.script}\nlog     {log}\nrecord  {run.record}", flush=True)
     if follow_it:
         from slurm_launch.cli.watch import watched

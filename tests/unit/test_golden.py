@@ -65,6 +65,11 @@ CASES: dict[str, dict[str, Any]] = {
         "time": "2-12",
         "reservation": "course",
         "dependency": "afterok:1234",
+        "after": ["1235"],
+        "after_ok": ["1236", "1237_8"],
+        "after_any": ["1238"],
+        "after_notok": ["1239"],
+        "singleton": True,
         "begin": "now+1hour",
         "deadline": "2030-12-31T18:00",
         "nice": 100,
@@ -99,6 +104,8 @@ CASES: dict[str, dict[str, Any]] = {
         "ray_worker_arg": ['--resources={"worker": 1}'],
         "run_dir": "runs/50%",
     },
+    "chain": {**THREE, "time": "1-0", "chain": 5},
+    "chain-while": {**PLAIN, "time": "1-0", "chain": 5, "chain_while": "notok"},
     # one for every container runtime
     "pyxis": {
         **THREE,
@@ -173,7 +180,15 @@ def test_every_golden_script_has_its_case() -> None:
 
 def test_everything_is_everything() -> None:
     """An option that is added to the spec is to be seen in a script."""
-    alternatives = {"num_nodes", "mem", "mem_per_gpu", "gpu_directive", "idle"}  # in the other cases
+    alternatives = {
+        "num_nodes",
+        "mem",
+        "mem_per_gpu",
+        "gpu_directive",
+        "idle",
+        "chain",
+        "chain_while",
+    }  # in the other cases
     about_the_launcher = {"template", "profile", "config"}
     of_containers = {name for name, option in options().items() if option.group == CONTAINER}
     rest = set(LaunchSpec.model_fields) - set(CASES["everything"])
@@ -262,6 +277,7 @@ USES = {
     "num_gpus": r"^#SBATCH --(gpus|gres=gpu)",
     "on_node_loss": r"^#SBATCH --no-kill",
     "array": r"^#SBATCH .*%a",
+    "after_ok": r"^#SBATCH --dependency=.*afterok:1236:1237_8",
     "requeue": r"^#SBATCH --requeue",
     "exclusive": r"^#SBATCH --exclusive",
 }
