@@ -59,7 +59,7 @@ def array_of(run: Run) -> str | None:
     if (chain := str(run.spec.get("chain"))).isdigit():
         return f"0-{int(chain) - 1}%1"
     more = run.spec.get("sbatch")
-    text = run.spec.get("array") or (more.get("array") if isinstance(more, dict) else None)
+    text = run.array or run.spec.get("array") or (more.get("array") if isinstance(more, dict) else None)
     return str(text) if text and array_numbers(str(text)) else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
 import stat
 import tempfile
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from slurm_launch.errors import UsageError
 
-SUFFIXES = (".sh", ".log", ".json", ".ray", ".run")
+SUFFIXES = (".sh", ".log", ".json", ".ray", ".run", ".points.csv")
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,11 @@ class Files:
     @property
     def record(self) -> Path:
         return self._with(".json")
+
+    @property
+    def points(self) -> Path:
+        """The table of a sweep."""
+        return self._with(".points.csv")
 
     def taken(self) -> bool:
         """Whether any of this name's files exists, be it a dangling link."""
@@ -106,6 +112,11 @@ def remove_directories(made: list[Path]) -> None:
     for directory in reversed(made):
         with suppress(OSError):
             directory.rmdir()
+
+
+def sha256(path: Path) -> str:
+    """What a file holds, as a number that no other content has."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def remove(path: Path) -> None:

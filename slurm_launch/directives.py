@@ -14,24 +14,25 @@ if TYPE_CHECKING:
     from slurm_launch.spec import LaunchSpec
 
 
-def directive_lines(spec: LaunchSpec, log: str) -> list[str]:
-    """The lines in their fixed order; the user's additions last, or in place of ours of the same name."""
+def directive_lines(spec: LaunchSpec, log: str, tasks: str | None = None) -> list[str]:
+    """The lines in their fixed order; the user's additions last, or in place of ours of the same name.
+
+    `tasks` are those of a sweep; an array's stand in the spec."""
+    tasks = spec.tasks(tasks)
     wanted: dict[str, str | None] = {
         "job-name": spec.exp_name,
-        "output": _log_pattern(log, array=spec.tasks is not None),
+        "output": _log_pattern(log, array=tasks is not None),
         "open-mode": "append",  # a requeued job must not erase what the first one wrote
         "nodes": str(spec.nodes),
         "ntasks-per-node": "1",
     }
     wanted.update(_gpus(spec))
     for name, option in options().items():
-        value = getattr(spec, name)
+        value = tasks if name == "array" else getattr(spec, name)
         if option.sbatch and value is not None:
             wanted[option.sbatch] = str(value)
     if dependency := dependencies.directive(spec):
         wanted["dependency"] = dependency
-    if spec.tasks is not None:
-        wanted["array"] = spec.tasks
     if spec.exclusive:
         wanted["exclusive"] = None
     # Always said: most sites would run the command a second time after a node failure, unasked.

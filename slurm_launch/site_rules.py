@@ -127,11 +127,15 @@ def _drop_unused(job: Job, own: Layer, inherited: set[str]) -> None:
     """A profile may well speak of GPUs and containers that a job does not have. A user who does is told."""
     container = job.value("container_runtime") != "none" and any(job.value(name) for name in _IMAGES)
     for name, needed in NEEDS.items():
-        used = _has_gpus(job) if needed == ("num_gpus",) else container
+        if needed == ("num_gpus",):
+            used, lacking = _has_gpus(job), "GPUs"
+        elif needed == _IMAGES:
+            used, lacking = container, "a container"
+        else:
+            used, lacking = any(job.value(other) for other in needed), "an array"
         if name in job.merged and not used and (name not in own or name in inherited):
             given = job.unused[name] = job.merged.pop(name)
             if name in inherited and value_of(name, given):
-                lacking = "GPUs" if needed == ("num_gpus",) else "a container"
                 job.notes.append(f"{flag_name(name)} is left out, the job is without {lacking} now: {given.at}")
 
 

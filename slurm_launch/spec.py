@@ -10,11 +10,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from slurm_launch import sweep as sweeps
 from slurm_launch import values
 from slurm_launch.values import BadValue
 
 # The groups, in the order in which help and `config init` show them.
 EXPERIMENT = "Experiment"
+SWEEP = "Sweep"
 RESOURCES = "Resources"
 JOB = "Slurm job"
 ENVIRONMENT = "Environment"
@@ -23,7 +25,7 @@ CLUSTER = "Ray cluster"
 NETWORK = "Network"
 HATCHES = "Escape hatches"
 FILES = "Files and configuration"
-GROUPS = (EXPERIMENT, RESOURCES, JOB, ENVIRONMENT, CONTAINER, CLUSTER, NETWORK, HATCHES, FILES)
+GROUPS = (EXPERIMENT, SWEEP, RESOURCES, JOB, ENVIRONMENT, CONTAINER, CLUSTER, NETWORK, HATCHES, FILES)
 
 
 @dataclass(frozen=True)
@@ -63,12 +65,13 @@ Variables = Annotated[dict[str, str], BeforeValidator(values.environment)]
 Directives = Annotated[dict[str, str | None], BeforeValidator(values.directives)]
 Dropped = Annotated[Lines, AfterValidator(values.dropped)]
 Count = Annotated[int, Field(ge=1)]
+Sweep = Annotated[dict[str, str], BeforeValidator(values.sweep)]
 Image = Annotated[Line, AfterValidator(values.image)]
 Mounts = Annotated[Lines, AfterValidator(values.mounts)]
 
 # Options of which a job can have one: a higher layer's choice replaces a lower layer's.
 _MEMORY = ("mem", "mem_per_cpu", "mem_per_gpu")
-ALTERNATIVES: tuple[tuple[str, ...], ...] = (_MEMORY, ("command", "idle"), ("array", "chain"))
+ALTERNATIVES: tuple[tuple[str, ...], ...] = (_MEMORY, ("command", "idle"), ("array", "sweep", "sweep_file", "chain"))
 # The command of a cluster that waits for people.
 IDLE = "echo 'The cluster waits: slurm-launch attach gives a shell on it, slurm-launch cancel ends it.'; exec sleep infinity"
 _RUN = "A run's name or its beginning, a path, or a job id; repeat it for more."
@@ -76,6 +79,8 @@ _RUN = "A run's name or its beginning, a path, or a job id; repeat it for more."
 _IMAGES = ("container_image", "head_image", "worker_image")
 NEEDS: dict[str, tuple[str, ...]] = {
     "gpu_type": ("num_gpus",),
+    "max_parallel": ("sweep", "sweep_file", "array"),
+    "points": ("sweep", "sweep_file"),
     **{
         f"container_{name}": _IMAGES
         for name in ("mounts", "workdir", "home", "writable", "cleanenv", "gpus", "setup", "arg")
@@ -101,6 +106,15 @@ class LaunchSpec(BaseModel):
         ..., EXPERIMENT, "Command to run on the Ray cluster; it may also follow --.", metavar="CMD", examples=("python train.py",))
     idle: bool = option(
         False, EXPERIMENT, "No command: the cluster waits for `slurm-launch attach`, until the time limit or `slurm-launch cancel`.")
+
+    sweep: Sweep = option(
+        {}, SWEEP, "A key and its values, which the command gets as a variable and as {KEY}; repeat it for more: each combination"
+        " is a task with a Ray cluster of its own.", metavar="KEY=VALUES", examples=("lr=1e-3,1e-4", "seed=0..4"))
+    sweep_file: Line | None = option(
+        None, SWEEP, "The points of a sweep: a .csv, .yaml or .jsonl file.", metavar="FILE", examples=("points.csv",))
+    max_parallel: Count | None = option(None, SWEEP, "So many tasks of a sweep or an array at a time.", metavar="N", examples=(4,))
+    points: Annotated[Line, AfterValidator(sweeps.selection)] | None = option(
+        None, SWEEP, "Of the sweep only these points, by their numbers from 0.", metavar="3,7-9", examples=("3,7-9",))
 
     num_nodes: Count | None = option(
         None, RESOURCES, "Number of nodes. Default: as many as --node names, or 1.",
@@ -250,10 +264,10 @@ class LaunchSpec(BaseModel):
                 f"--min-nodes {self.min_nodes} is more than the {self.nodes} nodes of the job",
                 "give a smaller --min-nodes or a larger --num-nodes",
             )
+        self._tasks_fit()
         if self.gpu_type is not None and self.num_gpus == 0:
             raise BadValue("--gpu-type without --num-gpus asks for no GPU", "add --num-gpus N")
         self._dependencies_fit()
-        self._chain_fits()
         self._container_fits()
         return self
 
@@ -269,14 +283,30 @@ class LaunchSpec(BaseModel):
         if "dependency" in self.sbatch:
             raise BadValue(f"{flag_name(names[0])} and --sbatch dependency exclude one another", "use --dependency")
 
-    def _chain_fits(self) -> None:
-        if self.chain is None:
-            if self.chain_while != "any":
-                raise BadValue("--chain-while without --chain has no effect", "add --chain N")
-            return
-        if self.array is not None or "array" in self.sbatch:
-            other = "--array" if self.array is not None else "--sbatch array"
-            raise BadValue(f"--chain and {other} exclude one another", "give one of them: a chain is an array itself")
+    def _tasks_fit(self) -> None:
+        given = [flag_name(name) for name in ("array", "sweep", "sweep_file", "chain") if getattr(self, name)]
+        by_hand = "array" in self.sbatch
+        if len(given) > 1 or (by_hand and (self.is_sweep or self.chain)):
+            raise BadValue(
+                f"{' and '.join([*given, *['--sbatch array'] * by_hand])} exclude one another", "give one of them"
+            )
+        if (self.is_sweep or self.chain) and "array" in self.no_sbatch:
+            what = "a chain" if self.chain else "a sweep"
+            raise BadValue(f"--no-sbatch array takes away what {what} is: an array", "leave it out")
+        if self.chain is None and self.chain_while != "any":
+            raise BadValue("--chain-while without --chain has no effect", "add --chain N")
+        if self.chain is not None and self.max_parallel is not None:
+            raise BadValue("--max-parallel and --chain exclude one another", "of a chain one link runs at a time")
+        if self.points is not None and not self.is_sweep:
+            raise BadValue("--points without a sweep has no points to choose from", "add --sweep or --sweep-file")
+        if self.max_parallel is not None:
+            if not given:
+                raise BadValue("--max-parallel is for sweeps and arrays", "add --sweep, --sweep-file or --array")
+            if "%" in (self.array or ""):
+                raise BadValue(
+                    f"--max-parallel {self.max_parallel} and --array {self.array} both say how many run at a time",
+                    "leave one of them out",
+                )
 
     def _container_fits(self) -> None:
         from slurm_launch import containers  # which knows the spec by its type only
@@ -308,9 +338,15 @@ class LaunchSpec(BaseModel):
         return len(values.hosts(self.node)) if self.node is not None else 1
 
     @property
-    def tasks(self) -> str | None:
-        """The tasks of the job's array, as sbatch wants them; None when it is none."""
-        return self.array if self.chain is None else f"0-{self.chain - 1}%1"  # one at a time, in this order
+    def is_sweep(self) -> bool:
+        return bool(self.sweep or self.sweep_file)
+
+    def tasks(self, numbers: str | None = None) -> str | None:
+        """The tasks of the array, as sbatch takes them: of --array or, for a sweep, these; None for a single job."""
+        if self.chain is not None:
+            return f"0-{self.chain - 1}%1"  # one at a time, in this order
+        numbers = numbers or self.array
+        return f"{numbers}%{self.max_parallel}" if numbers and self.max_parallel else numbers
 
     @property
     def image(self) -> str | None:
@@ -324,7 +360,10 @@ class LaunchSpec(BaseModel):
     def given(self) -> dict[str, Any]:
         """The values that differ from the defaults, plain enough for JSON and YAML, by their YAML keys."""
         unsaid = {"command"} if self.idle else None
-        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=unsaid)
+        found = self.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=unsaid)
+        if self.sweep:  # the order of its keys is that of the points: a mapping somebody might sort
+            found["sweep"] = [f"{key}={text}" for key, text in self.sweep.items()]
+        return found
 
 
 def flag_name(field: str) -> str:

@@ -156,16 +156,42 @@ def dependency(text: str) -> str:
     return text
 
 
+MAX_TASK_NUMBER = 4_000_000  # Slurm's own bound, whatever MaxArraySize a site sets
+_TASKS = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?", re.ASCII)
+
+
 def array(text: str) -> str:
+    """The tasks of an array as sbatch's manual writes them, perhaps within brackets, as squeue does.
+
+    sbatch itself takes more, and makes of `0-9%3%2` or `%3` what nobody meant.
+    """
     hint = "write 0-9, 1,3,5, 0-20:4 or 0-9%3 (three at a time)"
-    if not re.fullmatch(r"(\d+(-\d+(:\d+)?)?)(,\d+(-\d+(:\d+)?)?)*(%\d+)?", text):
-        raise BadValue(f"is not a job array: {show(text)}", hint)
-    for low, high, step in re.findall(r"(\d+)-(\d+)(?::(\d+))?", text):
-        if int(low) > int(high) or (step and int(step) == 0):
-            raise BadValue(f"runs backwards or stands still: {show(text)}", hint)
-    if text.endswith("%0"):
-        raise BadValue(f"lets no task run: {show(text)}", hint)
-    return text
+    tasks, percent, at_once = text.partition("%")
+    if percent and not re.fullmatch(r"\d{1,9}", at_once, re.ASCII):
+        what = f"{at_once} is no number of tasks" if at_once else "a number is missing"
+        raise BadValue(f"is not a job array: {show(text)}: {what} after the %, which comes last", hint)
+    if percent and int(at_once) == 0:
+        raise BadValue(f"lets 0 tasks run at a time: {show(text)}", "leave %0 out: then Slurm sets no limit")
+    if tasks.startswith("[") and tasks.endswith("]"):
+        tasks = tasks[1:-1]
+    task_numbers(tasks, f"is not a job array: {show(text)}", hint)
+    return tasks + percent + at_once
+
+
+def task_numbers(text: str, message: str, hint: str) -> None:
+    """Refuse what is no list of tasks, such as 0-4,7,10-20:5, and say which part of it."""
+    for part in text.split(","):
+        found = _TASKS.fullmatch(part)
+        if found is None:
+            what = f"{show(part)} is no number and no range" if part else "a number is missing"
+            raise BadValue(f"{message}: {what}", hint)
+        if any(len(number or "") > 18 or int(number or 0) > MAX_TASK_NUMBER for number in found.groups()):
+            raise BadValue(f"{message}: no Slurm has a task above {MAX_TASK_NUMBER}", hint)
+        first, last, step = found.groups()
+        if last and int(first) > int(last):
+            raise BadValue(f"{message}: {part} runs backwards", hint)
+        if step and int(step) == 0:
+            raise BadValue(f"{message}: {part} stands still, with steps of 0", hint)
 
 
 def chain(links: int) -> int:
@@ -306,7 +332,7 @@ _OWN_VARIABLES = re.compile(
     r"|port_first|port_last|auth|keep_ray_logs|unmanaged_gpus|object_store|(srun|ray|ray_head|ray_worker)_args|command"
     r"|head|nodes|count|head_ip|port|attempt|step_pids|step_fds|joined|batch_pid|step_of|heard|words|why|never|token|dir"
     r"|job_dir|events|address|node_code|lost|ticked|ray|deadline|enough|ready_at|missing|command_took|node"
-    r"|(head|worker)_(step|enter)|enter_for_command|join_head|at_end|(worker_)?image(_env)?|silence|runtime|workdir|mounts|container(_.*)?|keeper(_pid)?"
+    r"|(head|worker)_(step|enter)|enter_for_command|join_head|at_end|(worker_)?image(_env)?|silence|runtime|workdir|mounts|container(_.*)?|keeper(_pid)?|points?"
 )
 
 
@@ -331,6 +357,17 @@ def environment(value: Any) -> Any:
     return pairs
 
 
+def sweep(value: Any) -> Any:
+    """The keys of a sweep: KEY=VALUES, or a mapping with a list for each key."""
+    from slurm_launch.sweep import declared  # which uses the checks here
+
+    if isinstance(value, (list, tuple)):
+        keys = [str(item).partition("=")[0].strip() for item in value]
+        if twice := next((key for key in keys if keys.count(key) > 1), None):
+            raise BadValue(f"has {show(twice)} twice", "give each key once, with all of its values: lr=1e-3,1e-4")
+    return declared(_pairs(value, "lr=1e-3,1e-4"))
+
+
 def srun_args(words: tuple[str, ...]) -> tuple[str, ...]:
     """The script listens to its steps, and talks to them: what changes their streams would cut the line."""
     for word in words:
@@ -345,6 +382,7 @@ _OWN_DIRECTIVES = {
     "output": "--run-dir says where the log goes",
     "error": "the log holds both streams; --run-dir says where it goes",
     "wrap": "--command is the command",
+    "array": "--array does it, with a log and a Ray cluster of its own for each task",
     "open-mode": "the log is always appended to, so that a requeue does not erase it",
     "container-image": "sbatch would put the script itself into the container, where there is no srun",
 }

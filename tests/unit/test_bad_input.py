@@ -6,12 +6,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from slurm_launch import array_tasks
 from slurm_launch.layers import types_of
 from slurm_launch.spec import LaunchSpec
 from slurm_launch.values import filled
@@ -110,9 +111,30 @@ BAD_VALUES = [
     ("--object-store-memory", "lots", "is not an amount of memory: 'lots'", "2G"),
     ("--dependency", "afterok", "is not a dependency: 'afterok'", "afterok:123"),
     ("--dependency", "whenever:12", "is not a dependency: 'whenever:12'", "afterok:123"),
-    ("--array", "9-0", "runs backwards", "0-9"),
+    # What the sbatch of 22.05 refuses, and what it takes for something that nobody meant.
+    ("--array", "9-0", "9-0 runs backwards", "0-9"),
+    ("--array", "1,9-0", "9-0 runs backwards", "0-9"),
     ("--array", "a-b", "is not a job array: 'a-b'", "0-9"),
-    ("--array", "0-9%0", "lets no task run", "0-9"),
+    ("--array", "0-9:0", "0-9:0 stands still", "0-20:4"),
+    ("--array", "1:2", "'1:2' is no number and no range", "0-20:4"),
+    ("--array", "0-9:2-9", "'0-9:2-9' is no number", "0-20:4"),
+    ("--array", "1-", "'1-' is no number", "0-9"),
+    ("--array", "-1", "'-1' is no number", "0-9"),
+    ("--array", "0 - 9", "'0 - 9' is no number", "0-9"),
+    ("--array", "1_000", "'1_000' is no number", "0-9"),
+    ("--array", "\u0663", "is no number", "0-9"),
+    ("--array", "", "is empty", "leave the option out"),
+    ("--array", "1,,2", "a number is missing", "1,3,5"),
+    ("--array", "1,", "a number is missing", "1,3,5"),
+    ("--array", "%3", "a number is missing", "0-9%3"),
+    ("--array", "0-9%", "a number is missing after the %", "0-9%3"),
+    ("--array", "0-9%x", "x is no number of tasks after the %", "0-9%3"),
+    ("--array", "0-9%2%3", "2%3 is no number of tasks", "0-9%3"),
+    ("--array", "1-3%2,5", "2,5 is no number of tasks after the %, which comes last", "0-9%3"),
+    ("--array", "0-9%0", "lets 0 tasks run at a time", "leave %0 out"),
+    ("--array", "4000001", "no Slurm has a task above 4000000", "0-9"),
+    ("--array", "0-" + "9" * 5000, "no Slurm has a task above 4000000", "0-9"),
+    ("--sbatch", "array=0-3", "--array cannot be set here", "--array does it"),
     ("--port-range", "80", "is not a usable range of ports: '80'", "20000-20999"),
     ("--port-range", "20000-20001", "is not a usable range of ports", "64 ports"),
     ("--port-range", "20000-99999", "is not a usable range of ports", "65535"),
@@ -144,6 +166,29 @@ def test_a_bad_value(flag: str, value: str, message: str, hint: str, refused: La
     assert f"  at: flag {flag}" in err
     assert hint in err.partition("hint:")[2]
     assert err.count("error:") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("0-9", range(10)),
+        ("7", [7]),
+        ("5-5", [5]),
+        ("1,3,5", [1, 3, 5]),
+        ("0-20:4", range(0, 21, 4)),
+        ("0-9:20", [0]),
+        ("0-9:2,20%3", [0, 2, 4, 6, 8, 20]),
+        ("1,1,2,1-3", [1, 2, 3]),
+        ("00-03", range(4)),
+        ("[1,3]%2", [1, 3]),
+        ("4000000%999999999", [4000000]),
+    ],
+)
+def test_what_sbatch_takes_for_an_array(text: str, numbers: Iterable[int]) -> None:
+    """Seen with `scontrol show job` on 22.05."""
+    array = LaunchSpec(exp_name="x", command="true", array=text).array
+    assert array == text.replace("[", "").replace("]", "")
+    assert array_tasks.array_numbers(array) == list(numbers)
 
 
 def is_one_line(name: str) -> bool:

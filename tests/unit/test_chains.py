@@ -95,7 +95,9 @@ BAD = [
     (("--chain", "x"), "--chain is not a whole number: 'x'", "5"),
     (("--chain", "1000000"), "--chain is too long a chain: 1000000", "MaxArraySize"),
     (("--chain", "5", "--array", "0-4"), "--array and --chain exclude one another", "give one"),
-    (("--chain", "5", "--sbatch", "array=0-4"), "--chain and --sbatch array exclude one another", "give one"),
+    (("--chain", "5", "--sweep", "a=1,2"), "--sweep and --chain exclude one another", "give one"),
+    (("--chain", "5", "--max-parallel", "2"), "--max-parallel and --chain exclude one another", "one link runs"),
+    (("--chain", "5", "--no-sbatch", "array"), "--no-sbatch array takes away what a chain is", "leave it out"),
     (("--chain-while", "ok"), "--chain-while without --chain has no effect", "--chain N"),
     (("--chain", "5", "--chain-while", "okay"), "--chain-while has no choice 'okay'", "'ok'"),
 ]
@@ -110,6 +112,6 @@ def test_bad_chains(launcher: Launcher, flags: tuple[str, ...], message: str, hi
 
 
 def test_a_chain_is_an_array_with_one_at_a_time() -> None:
-    assert LaunchSpec(exp_name="x", command="true", chain=5).tasks == "0-4%1"
-    assert LaunchSpec(exp_name="x", command="true", array="1-3").tasks == "1-3"
-    assert LaunchSpec(exp_name="x", command="true").tasks is None
+    assert LaunchSpec(exp_name="x", command="true", chain=5).tasks() == "0-4%1"
+    assert LaunchSpec(exp_name="x", command="true", array="1-3").tasks() == "1-3"
+    assert LaunchSpec(exp_name="x", command="true").tasks() is None

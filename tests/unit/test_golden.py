@@ -106,6 +106,14 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "chain": {**THREE, "time": "1-0", "chain": 5},
     "chain-while": {**PLAIN, "time": "1-0", "chain": 5, "chain_while": "notok"},
+    "sweep": {
+        "exp_name": "sweep",
+        "command": "python train.py --lr {lr} --name \"{name}\" --note '{name}: {{lr}} is '$lr",
+        "num_nodes": 2,
+        "sweep": {"lr": "1e-3,1e-4", "name": ["a b", "it's", 'x, "y"']},
+        "max_parallel": 2,
+        "points": "0,2-5",
+    },
     # one for every container runtime
     "pyxis": {
         **THREE,
@@ -188,8 +196,11 @@ def test_everything_is_everything() -> None:
         "idle",
         "chain",
         "chain_while",
+        "sweep",
+        "max_parallel",
+        "points",
     }  # in the other cases
-    about_the_launcher = {"template", "profile", "config"}
+    about_the_launcher = {"template", "profile", "config", "sweep_file"}
     of_containers = {name for name, option in options().items() if option.group == CONTAINER}
     rest = set(LaunchSpec.model_fields) - set(CASES["everything"])
     assert rest == alternatives | about_the_launcher | of_containers

@@ -124,6 +124,7 @@ def test_every_text_option_has_a_witness() -> None:
         "after_any",
         "after_notok",
     }  # test_runs_to_wait_for.py
+    others |= {"sweep", "sweep_file", "points"}  # tests/unit/test_sweep.py, test_placeholders.py
     # These take plain characters only: tests/unit/test_containers.py
     plain = {"container_image", "container_mounts", "container_workdir", "head_image", "worker_image"}
     assert text_options() == set(BY_SHELL) | by_directive() | others | plain | NOT_IN_THE_JOB
