@@ -56,8 +56,6 @@ def holds(group: str, task_id: str) -> bool:
 
 def array_of(run: Run) -> str | None:
     """Which tasks the run's array has; None when it is none."""
-    if (chain := str(run.spec.get("chain"))).isdigit():
-        return f"0-{int(chain) - 1}%1"
     more = run.spec.get("sbatch")
     text = run.array or run.spec.get("array") or (more.get("array") if isinstance(more, dict) else None)
     return str(text) if text and array_numbers(str(text)) else None

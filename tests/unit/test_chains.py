@@ -24,7 +24,7 @@ OVER = "[slurm-launch] 2026-11-16T09:06:00+0000 chain over link={} this link end
 
 
 def chain(tmp_path: Path, until: str = "notok") -> Run:
-    run = some_run(tmp_path, spec={"chain": 5, "chain-while": until})
+    run = some_run(tmp_path, spec={"chain": 5, "chain-while": until}, array="0-4%1")
     Path(f"{tmp_path}/t_0.log").write_text(START + END.format(outcome="command-failed", code=3))
     Path(f"{tmp_path}/t_1.log").write_text(START + OVER.format(1) + END.format(outcome="ok", code=0))
     return run
@@ -78,7 +78,7 @@ def test_the_last_link_that_ran_tells_the_code(tmp_path: Path) -> None:
 
 
 def test_a_chain_that_was_cancelled_has_no_code(tmp_path: Path) -> None:
-    run = some_run(tmp_path, spec={"chain": 3})
+    run = some_run(tmp_path, spec={"chain": 3}, array="0-2%1")
     with pytest.raises(NoCommandCode):
         code(run, queued("12_0", "COMPLETED") + queued("12_1", "COMPLETED") + queued("12_2", "CANCELLED", nodes="n1"))
 
