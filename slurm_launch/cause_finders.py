@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from slurm_launch.chains import NOT_NEEDED
 from slurm_launch.evidence import Line, Scene, matching, some
 from slurm_launch.observe import Task
 from slurm_launch.slurm_words import why_it_waits
@@ -129,6 +130,10 @@ def _task(scene: Scene) -> Task:
 
 def never(scene: Scene) -> Finding | None:
     return Finding() if scene.facts.reason == "DependencyNeverSatisfied" else None
+
+
+def not_needed(scene: Scene) -> Finding | None:
+    return Finding() if scene.facts.reason == NOT_NEEDED else None
 
 
 # Exceptions by which a driver learns that a process of its is gone; why, others must tell.

@@ -27,9 +27,15 @@ CAUSE = "{cause}"
 RULES: tuple[Rule, ...] = (
     Rule("not-failed", "it has not failed: the command ended with code 0", "nothing", find.not_failed),
     Rule(
+        "not-needed",
+        "it has not failed: a link before it has ended the chain, so it never ran",
+        "nothing; --chain-while says when a chain goes on",
+        find.not_needed,
+    ),
+    Rule(
         "dependency",
         "the job that it depends on has ended otherwise: it will never start",
-        "cancel it; submit it again when the other job has run, or without --dependency",
+        "cancel it; submit it again when the other job has run, or without --after-ok, --after-notok or --dependency",
         find.never,
     ),
     Rule("waiting", "it has not failed: it waits: {why}", "`squeue --start` may tell how long", find.waits),

@@ -62,8 +62,8 @@ def check(spec: LaunchSpec) -> None:
         raise BadValue(f"{alone[0]} leaves a job on one node without any worker", hint)
     if not own_head(spec):
         return
-    if spec.array is not None or spec.is_sweep:
-        many = "--sweep" if spec.is_sweep else "--array"
+    if spec.array is not None or spec.is_sweep or spec.chain is not None:
+        many = "--sweep" if spec.is_sweep else "--chain" if spec.chain is not None else "--array"
         hint = f"leave {many} out, or use --dedicated-head, which needs no heterogeneous job"
         raise BadValue(f"{_own(spec)} makes a heterogeneous job, of which Slurm makes no array: no {many}", hint)
     if spec.worker_group and spec.num_nodes is not None and spec.num_nodes != nodes(spec):

@@ -30,7 +30,14 @@ if TYPE_CHECKING:
 PREFIX = "SLAUNCH_"
 # Variables of ours that are no options: read by the command itself, or set in jobs by the script. The script cannot
 # set one that is an option, such as SLAUNCH_RUN_DIR: a launch from within the job would take it for the user's wish.
-RESERVED = ("SLAUNCH_ATTACHED", "SLAUNCH_DEBUG", "SLAUNCH_NODE_DIR", "SLAUNCH_NODE_IP", "SLAUNCH_RESTART")
+RESERVED = (
+    "SLAUNCH_ATTACHED",
+    "SLAUNCH_DEBUG",
+    "SLAUNCH_LINK",
+    "SLAUNCH_NODE_DIR",
+    "SLAUNCH_NODE_IP",
+    "SLAUNCH_RESTART",
+)
 BUILT_IN = "built-in"
 
 

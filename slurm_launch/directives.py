@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from slurm_launch import dependencies
 from slurm_launch.components import ONCE, components
 from slurm_launch.errors import UsageError
 from slurm_launch.spec import options
@@ -40,6 +41,8 @@ def _wanted(spec: LaunchSpec, log: str, tasks: str | None) -> dict[str, str | No
         value = tasks if name == "array" else getattr(spec, name)
         if option.sbatch and value is not None:
             wanted[option.sbatch] = str(value)
+    if dependency := dependencies.directive(spec):
+        wanted["dependency"] = dependency
     if spec.exclusive:
         wanted["exclusive"] = None
     # Always said: most sites would run the command a second time after a node failure, unasked.

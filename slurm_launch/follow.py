@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from slurm_launch import array_tasks, joblog, observe, process, runs
+from slurm_launch import array_tasks, chains, joblog, observe, process, runs
 from slurm_launch.errors import LaunchError, NoCommandCode, SlurmUnavailable
 from slurm_launch.launch import TIMEOUT, Tell, warn
 from slurm_launch.observe import UNKNOWN, Asking, Task
@@ -38,7 +38,7 @@ def wait(
     timeout: float = TIMEOUT,
     tell: Tell = warn,
 ) -> int:
-    """Follow a job to its end and return the exit code of its command; of an array, the highest one.
+    """Follow a job to its end and return its command's exit code; of an array the highest one, of a chain the last.
 
     Raises NoCommandCode when the job ended without one: cancelled, time limit, a node lost, or the command
     never started. Slurm not answering is told and waited out. Ctrl-C leaves the job running and says so.
@@ -137,8 +137,8 @@ class Follower:
         return bool(self.tasks) and all(task.ended or task.state == UNKNOWN for task in self.tasks.values())
 
     def code(self) -> int:
-        """The exit code of the command, of an array the highest one; or NoCommandCode."""
-        return max(command_code(self.run, task) for task in self.tasks.values())
+        """The exit code of the command, of an array the highest one, of a chain the last one; or NoCommandCode."""
+        return max(command_code(self.run, task) for task in chains.that_count(self.run, [*self.tasks.values()]))
 
 
 def command_code(run: Run, job: Task | JobState) -> int:

@@ -236,10 +236,15 @@ def parse_end(log: str, job: str | None = None) -> End | None:
 def read_end(log: str | os.PathLike[str], task_id: str | None = None) -> End | None:
     """`parse_end` of a log file; one that cannot be read tells nothing."""
     job = None if task_id is None or "_" in task_id else task_id  # a task of an array has another id in its log
+    return parse_end(tail(log), job)
+
+
+def tail(log: str | os.PathLike[str]) -> str:
+    """The end of a log; nothing when it cannot be read."""
     try:
         with open(log, "rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - TAIL))
-            return parse_end(file.read().decode("utf-8", errors="replace"), job)
+            return file.read().decode("utf-8", errors="replace")
     except OSError:
-        return None
+        return ""

@@ -11,7 +11,17 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurm_launch import __version__, artifacts, index, points_table, process, runs, slurm, sweep_file
+from slurm_launch import (
+    __version__,
+    artifacts,
+    dependencies,
+    index,
+    points_table,
+    process,
+    runs,
+    slurm,
+    sweep_file,
+)
 from slurm_launch.errors import SlurmUnavailable, SubmitRefused, UsageError
 from slurm_launch.process import Result, Runner
 from slurm_launch.runs import Run
@@ -41,8 +51,28 @@ def render(
     The same arguments give the same bytes. `name` is the run's name, by default `<exp_name>_<date>-<time>` of
     `when`, which is by default now. `run_dir` is the directory of the log as the job sees it, by default the
     spec's. `embedded` is the origin of the spec that the header tells, by default the values given. `points` are
-    those of a sweep, by default the ones that the spec asks for.
+    those of a sweep, by default the ones that the spec asks for. Runs to wait for are looked up among yours.
     """
+    wanted, told = dependencies.resolved(spec, os.environ), embedded or _told(spec)
+    return _render(wanted, name=name, when=when, run_dir=run_dir, embedded=told, points=points)
+
+
+def _told(spec: LaunchSpec) -> Embedded:
+    """What the header tells: what was asked for, not the job ids that it came to."""
+    from slurm_launch.script import Embedded
+
+    return Embedded(own=spec.given())
+
+
+def _render(
+    spec: LaunchSpec,
+    *,
+    name: str | None,
+    when: datetime | None,
+    run_dir: str | None,
+    embedded: Embedded,
+    points: Points | None,
+) -> str:
     from slurm_launch.script import render_script  # jinja2 costs time
 
     when = _local(when)
@@ -89,7 +119,14 @@ def plan(
     _, dropped = slurm.scrub(env, spec.sbatch)
     return Plan(
         name=files.name,
-        text=render(spec, name=files.name, when=when, run_dir=place.in_script, embedded=embedded, points=points),
+        text=_render(
+            dependencies.resolved(spec, env, place.submit_dir),
+            name=files.name,
+            when=when,
+            run_dir=place.in_script,
+            embedded=embedded or _told(spec),
+            points=points,
+        ),
         script=str(files.script),
         log=str(files.log),
         record=str(files.record),
@@ -118,8 +155,9 @@ def submit(
     The job runs in `cwd` (by default here) with the environment `env` (by default ours), less what would
     override the script: `tell` hears of it, and of sbatch's own warnings.
 
-    Raises UsageError when a file cannot be written, SubmitRefused when sbatch says no (the script is kept),
-    SlurmUnavailable when there is no sbatch or no answer. At Ctrl-C before sbatch was asked nothing is left.
+    Raises UsageError when a file cannot be written or a run to wait for is unknown, SubmitRefused when sbatch says
+    no (the script is kept), SlurmUnavailable when there is no sbatch or no answer. At Ctrl-C before sbatch was asked
+    nothing is left.
     """
     env = os.environ if env is None else env
     when = _local(when)
@@ -130,9 +168,11 @@ def submit(
     made: list[Path] = []
     files: artifacts.Files | None = None
     asked = False
+    wanted = dependencies.resolved(spec, env, place.submit_dir)
+    told = embedded or _told(spec)
 
     def text_of(name: str) -> str:
-        return render(spec, name=name, when=when, run_dir=place.in_script, embedded=embedded, points=points)
+        return _render(wanted, name=name, when=when, run_dir=place.in_script, embedded=told, points=points)
 
     try:
         # The log stands in there too: where its directory is missing, Slurm accepts the job and loses it.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from slurm_launch import array_tasks, joblog, process, runs, slurm, slurm_jobs
+from slurm_launch import array_tasks, chains, joblog, process, runs, slurm, slurm_jobs
 from slurm_launch.errors import LaunchError, UsageError
 from slurm_launch.joblog import Life
 from slurm_launch.launch import TIMEOUT
@@ -106,6 +106,8 @@ class Task:
             return "Slurm does not answer"
         if not self.id:
             return "sbatch was interrupted: `squeue --me` tells whether there is a job"
+        if self.reason == chains.NOT_NEEDED:
+            return chains.IN_WORDS
         if self.ended or self.state == UNKNOWN:
             end = self.life.end if self.life else None
             words = how_it_ended(self.state, self.code, self.signal)
@@ -253,7 +255,8 @@ class _Known:
                     self.missing.pop(one, None)
 
     def in_order(self) -> list[Task]:
-        return sorted(self.tasks, key=lambda task: [int(number) for number in re.findall(r"\d+", task.id)])
+        tasks = sorted(self.tasks, key=lambda task: [int(number) for number in re.findall(r"\d+", task.id)])
+        return chains.with_reasons(self.run, tasks)
 
 
 def _hand_out(states: Iterable[JobState], source: str, to: Iterable[_Known]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from slurm_launch import array_tasks
+from slurm_launch import array_tasks, dependencies
 from slurm_launch.observe import TIMES, Task
 from slurm_launch.runs import Run
 from slurm_launch.task_points import PointsOf
@@ -145,6 +145,8 @@ def status_rows(run: Run, task: Task, now: datetime) -> list[tuple[str, str]]:
             f"{clock(task.expected, now)} at the latest, as Slurm plans now" if task.expected else "not known yet"
         )
         rows.append(("start", expected))
+        if waits_for := dependencies.of_record(run.spec):
+            rows.append(("waits for", ", ".join(waits_for)))
     if task.partition:
         rows.append(("partition", task.partition))
     if task.nodes or task.num_nodes:

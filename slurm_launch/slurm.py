@@ -154,8 +154,9 @@ _HINTS = {
     r"\(gres\)|\(tres\)|generic resource": "`sinfo -o '%N %G'` shows the names; see --gpu-directive and --gpu-type",
     r"reservation": "`scontrol show reservation` lists them; correct --reservation",
     r"license": "`scontrol show license` lists them; correct --licenses",
-    r"dependency": "the job to wait for must exist (`squeue --me`); correct --dependency",
-    r"job array": "`scontrol show config | grep MaxArraySize` shows the limit; correct --array",
+    r"dependency": "the job to wait for must be known to Slurm (`squeue --me -t all`), which forgets"
+    " a job some minutes after its end; correct --after-ok and the like, or --dependency",
+    r"job array": "`scontrol show config | grep MaxArraySize` shows the limit; correct --array or --chain",
     r"unrecognized option|invalid directive": "this Slurm does not know a directive: drop it with --no-sbatch KEY",
     r"permission denied|not permitted": "choose another --partition or --account, or ask the site",
 }

@@ -74,9 +74,10 @@ WorkerGroups = Annotated[tuple[WorkerGroup, ...], BeforeValidator(values.as_list
 
 # Options of which a job can have one: a higher layer's choice replaces a lower layer's.
 _MEMORY = ("mem", "mem_per_cpu", "mem_per_gpu")
-ALTERNATIVES: tuple[tuple[str, ...], ...] = (_MEMORY, ("command", "idle"), ("array", "sweep", "sweep_file"))
+ALTERNATIVES: tuple[tuple[str, ...], ...] = (_MEMORY, ("command", "idle"), ("array", "sweep", "sweep_file", "chain"))
 # The command of a cluster that waits for people.
 IDLE = "echo 'The cluster waits: slurm-launch attach gives a shell on it, slurm-launch cancel ends it.'; exec sleep infinity"
+_RUN = "A run's name or its beginning, a path, or a job id; repeat it for more."
 # Options that mean something only beside another: a user who gives one alone is told, a profile may well hold it.
 _IMAGES = ("container_image", "head_image", "worker_image")
 NEEDS: dict[str, tuple[str, ...]] = {
@@ -165,6 +166,11 @@ class LaunchSpec(BaseModel):
     reservation: Line | None = option(None, JOB, "Reservation to run in.", sbatch="reservation", metavar="NAME", examples=("course",))
     dependency: Annotated[Line, AfterValidator(values.dependency)] | None = option(
         None, JOB, "Jobs to wait for.", flags=("-d",), sbatch="dependency", metavar="TYPE:ID", examples=("afterok:1234",))
+    after: Lines = option((), JOB, f"Wait until this run has begun (Slurm's `after`). {_RUN}", metavar="RUN", examples=("train",))
+    after_ok: Lines = option((), JOB, f"Wait until this run has ended well. {_RUN}", metavar="RUN", examples=("train",))
+    after_any: Lines = option((), JOB, f"Wait until this run has ended, well or not. {_RUN}", metavar="RUN", examples=("1234",))
+    after_notok: Lines = option((), JOB, f"Wait until this run has failed. {_RUN}", metavar="RUN", examples=("1234_5",))
+    singleton: bool = option(False, JOB, "Wait until no earlier job of yours with the same --exp-name is left.")
     begin: Line | None = option(None, JOB, "Not before this time.", flags=("-b",), sbatch="begin", metavar="TIME", examples=("now+1hour",))
     deadline: Line | None = option(None, JOB, "Give up if it cannot end by this time.", sbatch="deadline", metavar="TIME", examples=("2030-12-31T18:00",))
     nice: int | None = option(None, JOB, "Lower the priority by so much.", sbatch="nice", metavar="N", examples=(100,))
@@ -176,6 +182,10 @@ class LaunchSpec(BaseModel):
     requeue: bool = option(False, JOB, "Let Slurm run the job again after a node failure or preemption.", examples=(True,))
     array: Annotated[Line, AfterValidator(values.array)] | None = option(
         None, JOB, "Run as a job array, a Ray cluster of its own for each task.", flags=("-a",), sbatch="array", metavar="0-9%3", examples=("0-9%3",))
+    chain: Annotated[int, AfterValidator(values.chain)] | None = option(
+        None, JOB, "Run the same job so many times, one after another: for work that is longer than the time limit.", metavar="N", examples=(5,))
+    chain_while: Literal["any", "ok", "notok"] = option(
+        "any", JOB, "Go on with the chain after any end of a link, while links end well, or until one does.")
     chdir: Line | None = option(None, JOB, "Directory in which the job runs.", flags=("-D",), sbatch="chdir", metavar="DIR", examples=("/scratch/me",))
 
     env: Variables = option({}, ENVIRONMENT, "A variable for the job; repeat it for more.", metavar="K=V", examples=("OMP_NUM_THREADS=4",))
@@ -276,16 +286,34 @@ class LaunchSpec(BaseModel):
         self._tasks_fit()
         if self.gpu_type is not None and self.num_gpus == 0 and not self.worker_group:
             raise BadValue("--gpu-type without --num-gpus asks for no GPU", "add --num-gpus N")
+        self._dependencies_fit()
         components.check(self)
         self._container_fits()
         return self
 
+    def _dependencies_fit(self) -> None:
+        names = [name for name in ("after", "after_ok", "after_any", "after_notok", "singleton") if getattr(self, name)]
+        if not names:
+            return
+        if self.dependency and "?" in self.dependency:
+            raise BadValue(
+                f"--dependency {self.dependency} and {flag_name(names[0])} cannot be joined: with ? any part is enough",
+                "write all of it as one --dependency",
+            )
+        if "dependency" in self.sbatch:
+            raise BadValue(f"{flag_name(names[0])} and --sbatch dependency exclude one another", "use --dependency")
+
     def _tasks_fit(self) -> None:
-        given = [flag_name(name) for name in ("array", "sweep", "sweep_file") if getattr(self, name)]
+        given = [flag_name(name) for name in ("array", "sweep", "sweep_file", "chain") if getattr(self, name)]
         if len(given) > 1:
             raise BadValue(f"{' and '.join(given)} exclude one another", "give one of them")
-        if self.is_sweep and "array" in self.no_sbatch:
-            raise BadValue("--no-sbatch array takes away what a sweep is: an array", "leave it out")
+        if (self.is_sweep or self.chain) and "array" in self.no_sbatch:
+            what = "a chain" if self.chain else "a sweep"
+            raise BadValue(f"--no-sbatch array takes away what {what} is: an array", "leave it out")
+        if self.chain is None and self.chain_while != "any":
+            raise BadValue("--chain-while without --chain has no effect", "add --chain N")
+        if self.chain is not None and self.max_parallel is not None:
+            raise BadValue("--max-parallel and --chain exclude one another", "of a chain one link runs at a time")
         if self.points is not None and not self.is_sweep:
             raise BadValue("--points without a sweep has no points to choose from", "add --sweep or --sweep-file")
         if self.max_parallel is not None:
@@ -339,6 +367,8 @@ class LaunchSpec(BaseModel):
 
     def tasks(self, numbers: str | None = None) -> str | None:
         """The tasks of the array, as sbatch takes them: of --array or, for a sweep, these; None for a single job."""
+        if self.chain is not None:
+            return f"0-{self.chain - 1}%1"  # one at a time, in this order
         numbers = numbers or self.array
         return f"{numbers}%{self.max_parallel}" if numbers and self.max_parallel else numbers
 

@@ -11,6 +11,7 @@ from typing import Any
 
 MAX_NAME = 100  # leaves room for the date, a suffix and .json within a file name's 255 bytes
 MAX_HOSTS = 100_000
+MAX_LINKS = 100_000  # of a chain
 
 
 class BadValue(ValueError):
@@ -193,6 +194,15 @@ def task_numbers(text: str, message: str, hint: str) -> None:
             raise BadValue(f"{message}: {part} stands still, with steps of 0", hint)
 
 
+def chain(links: int) -> int:
+    """The number of a chain's links."""
+    if links < 2:
+        raise BadValue(f"is no chain: {links}", "give 2 or more; a job that runs once needs no --chain")
+    if links > MAX_LINKS:
+        raise BadValue(f"is too long a chain: {links}", f"give at most {MAX_LINKS}; Slurm's MaxArraySize may be less")
+    return links
+
+
 def port_range(text: str) -> str:
     hint = "write A-B within 1024-65535, at least 64 ports wide, for example 20000-20999"
     found = re.fullmatch(r"(\d+)-(\d+)", text)
@@ -318,7 +328,7 @@ def _pairs(value: Any, example: str) -> Any:
 _OWN_VARIABLES = re.compile(
     r"RAY_ADDRESS|RAY_AUTH_.*|RAY_TMPDIR|SLURM_.*|SBATCH_.*|SRUN_.*|BASH_ENV|IFS|SHELLOPTS|BASHOPTS|SECONDS"
     # The script's own names, in the order of their appearance: the command would see our value, not the user's.
-    r"|slaunch_run|ended_by|command_pid|phase|run|start_timeout|min_nodes|on_node_loss|temp_base|ip_family|interface"
+    r"|slaunch_(run|link|while)|SLAUNCH_LINK|ended_by|command_pid|phase|run|start_timeout|min_nodes|on_node_loss|temp_base|ip_family|interface"
     r"|port_first|port_last|auth|keep_ray_logs|unmanaged_gpus|object_store|(srun|ray|ray_head|ray_worker)_args|command"
     r"|head|nodes|count|head_ip|port|attempt|step_pids|step_fds|joined|batch_pid|step_of|heard|words|why|never|token|dir"
     r"|job_dir|events|address|node_code|lost|ticked|ray|deadline|enough|ready_at|missing|command_took|node"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
-from slurm_launch import artifacts
+from slurm_launch import artifacts, dependencies
 from slurm_launch.cli.doubts import checked, old_spec
 from slurm_launch.cli.options import FromScript, origin, points_from, read_script, resolve, verb_app
 from slurm_launch.cli.output import note, print_json
@@ -27,7 +28,8 @@ def render(
     name = artifacts.run_name(spec.exp_name, when)
     points = points_from(embedded, found)
     # not launch.render: what only a submission needs would be a twentieth of the time
-    text = render_script(spec, name=name, when=when, run_dir=spec.run_dir, embedded=origin(found), points=points)
+    wanted = dependencies.resolved(spec, os.environ)
+    text = render_script(wanted, name=name, when=when, run_dir=spec.run_dir, embedded=origin(found), points=points)
     changed = None
     if old is not None:
         from slurm_launch.retarget import changes

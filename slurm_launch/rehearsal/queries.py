@@ -1,4 +1,4 @@
-"""The stand-ins for scontrol and squeue: what our script asks them, and little more."""
+"""The stand-ins for scontrol, squeue and scancel: what our script asks them, and little more."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ SQUEUE = Known(
     ["me", "noheader"],
     {"M": "clusters", "h": "noheader", "j": "jobs", "o": "format", "t": "states", "u": "user", "n": "name"},
 )
+SCANCEL = Known("scancel", ["clusters", "state"], [], {"M": "clusters", "t": "state"})
 
 
 def scontrol(folder: Folder, argv: list[str]) -> int:
@@ -87,3 +88,11 @@ def _print_line(state: State, job: Job, group: Group, told: str, options: Mappin
                 SQUEUE.fail(f"the rehearsal does not know the field %{letter}")
             line, rest = line + fields[letter], rest.lstrip("0123456789.")[1:]
     print(line)
+
+
+def scancel(folder: Folder, argv: list[str]) -> int:
+    """Of a job that waits: a rehearsal has none, so there is nothing to do."""
+    options, words = SCANCEL.parse(argv)
+    if options.get("state") != "PENDING" or not words:
+        SCANCEL.fail(f"the rehearsal does not know: scancel {' '.join(argv)}")
+    return 0

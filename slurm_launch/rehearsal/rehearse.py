@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurm_launch import follow, launch, observe
+from slurm_launch import dependencies, follow, launch, observe
 from slurm_launch.components import components
 from slurm_launch.errors import LaunchError, NoCommandCode, UsageError
 from slurm_launch.joblog import TAIL
@@ -33,7 +33,7 @@ from slurm_launch.spec import LaunchSpec
 if TYPE_CHECKING:
     from slurm_launch.script import Embedded
 
-PROGRAMS = ("sbatch", "srun", "scontrol", "squeue")
+PROGRAMS = ("sbatch", "srun", "scontrol", "squeue", "scancel")
 OWN_DIRECTORIES = (2, 56)  # the Ray from which on each node has its own; 2.53 has not, those between were not tried
 POLL = 0.1  # seconds between two looks at the log
 
@@ -77,6 +77,7 @@ def rehearse(
     Raises NoCommandCode when the command did not get to its end, as `follow.wait` does, and UsageError when this
     machine cannot rehearse. Nothing of it stays but the run's files, whatever happens.
     """
+    spec = without_waiting(spec, env, cwd, tell)
 
     def submit(env: Mapping[str, str]) -> Run:
         return launch.submit(spec, env=env, cwd=cwd, when=when, embedded=embedded, tell=tell)
@@ -140,6 +141,16 @@ def perform(
         if unplayed is not None and unplayed.kind.endswith("-dies"):
             tell(f"the job ended before the fault ({fault}) could be played")
         return _judge(log, run, tell)
+
+
+def without_waiting(spec: LaunchSpec, env: Mapping[str, str] | None, cwd: PathText | None, tell: Tell) -> LaunchSpec:
+    """The spec, without runs that only the cluster may know; what is known here stands in the script, as there."""
+    try:
+        dependencies.resolved(spec, os.environ if env is None else env, cwd)
+        return spec
+    except UsageError as error:
+        tell(f"not in the rehearsed script: {error.at}: {error.message}")
+        return dependencies.without(spec)
 
 
 def _judge(log: _Log, run: Run, tell: Tell) -> Performance:
@@ -227,6 +238,10 @@ def _notes(spec: LaunchSpec, fault: Fault | None, task: int | None) -> Iterator[
     yield f"not shown: the queue, limits of memory and GPUs, a network; all nodes share {os.cpu_count()} cores"
     if (spec.array is not None or spec.is_sweep) and task is None:
         yield "of a job array the first task is rehearsed; --tasks chooses others"
+    if spec.chain is not None and task is None:
+        yield "of a chain the first link is rehearsed; --tasks chooses others"
+    if waits := dependencies.of_record(spec.given()):
+        yield f"there is nothing to wait for in a rehearsal, it begins at once: {', '.join(waits)}"
     if spec.image and spec.container_runtime == "pyxis":
         yield "no container: Pyxis belongs to a cluster, so Ray and the command run in this machine's environment"
         yield "the script still looks for the image and the mounts; --container-runtime none leaves that out"

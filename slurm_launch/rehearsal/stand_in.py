@@ -29,4 +29,4 @@ def _play(program: str, where: Folder, argv: list[str]) -> int:
     from slurm_launch.rehearsal import queries
 
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # quiet when nobody reads it any more: scontrol ... | head
-    return {"scontrol": queries.scontrol, "squeue": queries.squeue}[program](where, argv)
+    return {"scontrol": queries.scontrol, "squeue": queries.squeue, "scancel": queries.scancel}[program](where, argv)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from slurm_launch import array_tasks, launch, process, slurm, sweep_file
 from slurm_launch.errors import LaunchError, UsageError
 from slurm_launch.launch import Tell
-from slurm_launch.rehearsal.rehearse import Audience, Performance, perform
+from slurm_launch.rehearsal.rehearse import Audience, Performance, perform, without_waiting
 from slurm_launch.runs import Run
 from slurm_launch.script import Embedded
 from slurm_launch.spec import LaunchSpec
@@ -62,6 +62,7 @@ def rehearse_tasks(
     audience: Callable[[], Audience] = Audience,
 ) -> Tasks:
     """Play the tasks, one after another. One that fails does not keep the others from being played."""
+    spec = without_waiting(spec, None, None, tell)
     numbers = chosen(spec, tasks)
     played: dict[int, Performance] = {}
     run: Run | None = None

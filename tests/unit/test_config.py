@@ -459,6 +459,7 @@ class TestTexts:
         "idle",
         "array",
         "sweep-file",
+        "chain",
         "worker-group",
         "head-c",
         "head-m",

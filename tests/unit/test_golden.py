@@ -65,6 +65,11 @@ CASES: dict[str, dict[str, Any]] = {
         "time": "2-12",
         "reservation": "course",
         "dependency": "afterok:1234",
+        "after": ["1235"],
+        "after_ok": ["1236", "1237_8"],
+        "after_any": ["1238"],
+        "after_notok": ["1239"],
+        "singleton": True,
         "begin": "now+1hour",
         "deadline": "2030-12-31T18:00",
         "nice": 100,
@@ -99,6 +104,8 @@ CASES: dict[str, dict[str, Any]] = {
         "ray_worker_arg": ['--resources={"worker": 1}'],
         "run_dir": "runs/50%",
     },
+    "chain": {**THREE, "time": "1-0", "chain": 5},
+    "chain-while": {**PLAIN, "time": "1-0", "chain": 5, "chain_while": "notok"},
     # a head on its own, and kinds of workers
     "dedicated-head": {**THREE, "num_gpus": 4, "dedicated_head": True},
     "het-head": {
@@ -215,6 +222,8 @@ def test_everything_is_everything() -> None:
         "mem_per_gpu",
         "gpu_directive",
         "idle",
+        "chain",
+        "chain_while",
         "sweep",
         "max_parallel",
         "points",
@@ -307,6 +316,7 @@ USES = {
     "num_gpus": r"^#SBATCH --(gpus|gres=gpu)",
     "on_node_loss": r"^#SBATCH --no-kill",
     "array": r"^#SBATCH .*%a",
+    "after_ok": r"^#SBATCH --dependency=.*afterok:1236:1237_8",
     "requeue": r"^#SBATCH --requeue",
     "exclusive": r"^#SBATCH --exclusive",
 }

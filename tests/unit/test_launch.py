@@ -322,7 +322,7 @@ def test_a_record_that_cannot_be_updated_does_not_lose_the_job(site: Site, monke
 # Ctrl-C
 
 
-@pytest.mark.parametrize("stage", ["slurm_launch.launch.render", "slurm_launch.runs.write", "os.fsync"])
+@pytest.mark.parametrize("stage", ["slurm_launch.launch._render", "slurm_launch.runs.write", "os.fsync"])
 def test_ctrl_c_before_sbatch_leaves_nothing(site: Site, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt

@@ -1,0 +1,103 @@
+"""The runs that a job waits for: from what the user calls them to the ids that Slurm knows, and to sbatch's words."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slurm_launch.errors import UsageError
+from slurm_launch.spec import LaunchSpec, flag_name
+
+if TYPE_CHECKING:
+    from slurm_launch.runs import Run
+
+# Our options, and what sbatch calls them.
+TYPES = {"after": "after", "after_ok": "afterok", "after_any": "afterany", "after_notok": "afternotok"}
+_JOB_ID = re.compile(r"(\d+)(_\d+|_\[[\d,:%-]+\])?", re.ASCII)
+REHEARSAL = "rehearsal"  # the cluster of rehearsed runs
+
+
+def directive(spec: LaunchSpec) -> str | None:
+    """The value of --dependency, of a spec whose runs are ids already; None when there is nothing to wait for."""
+    parts = [spec.dependency] if spec.dependency else []
+    for name, kind in TYPES.items():
+        if runs := getattr(spec, name):
+            parts.append(":".join([kind, *runs]))
+    return ",".join([*parts, *(["singleton"] if spec.singleton else [])]) or None
+
+
+def of_record(given: Mapping[str, Any]) -> list[str]:
+    """What a run waits for, of the spec in its record: as the user wrote it, a text for each option."""
+    asked = []
+    for name in ("dependency", *TYPES, "singleton"):
+        value = given.get(name.replace("_", "-"))
+        if value:
+            shown = " ".join(map(str, value)) if isinstance(value, list) else "" if value is True else str(value)
+            asked.append(f"{flag_name(name)} {shown}".rstrip())
+    return asked
+
+
+def resolved(spec: LaunchSpec, env: Mapping[str, str], cwd: str | os.PathLike[str] | None = None) -> LaunchSpec:
+    """The spec with job ids in the place of the names of runs. Raises UsageError for a run that has none.
+
+    `cwd` is where relative paths begin; the runs that lie there are known, too."""
+    names = [name for name in TYPES if getattr(spec, name)]
+    if not names:
+        return spec
+    here = Path(os.path.abspath(os.getcwd() if cwd is None else cwd))
+    found = {name: [one for run in getattr(spec, name) for one in _ids(name, run, spec, env, here)] for name in names}
+    return spec.model_copy(update={name: tuple(dict.fromkeys(ids)) for name, ids in found.items()})
+
+
+def without(spec: LaunchSpec) -> LaunchSpec:
+    """The spec of a job that waits for no run of ours."""
+    return spec.model_copy(update=dict.fromkeys(TYPES, ()))
+
+
+def _ids(name: str, argument: str, spec: LaunchSpec, env: Mapping[str, str], cwd: Path) -> list[str]:
+    """The ids that one RUN means: of an array they may be those of some tasks."""
+    from slurm_launch import array_tasks, index
+
+    at = f"{flag_name(name)} {argument}"
+    number = _JOB_ID.fullmatch(argument)
+    # A number is a job's, or a run's whole name: not the beginning of one. Slurm may know more jobs than we do.
+    if number and not any(number[1] == entry.job_id or argument == entry.name for entry in index.entries(env, cwd)):
+        return array_tasks.task_ids(argument)
+    try:
+        run = index.find(argument, env, cwd)
+    except UsageError as error:
+        place = at if error.at in (None, "RUN") else f"{at}: {error.at}"
+        raise UsageError(error.message, at=place, hint=error.hint) from None
+    if run.job_id is None:
+        hint = f"`squeue --me --name={run.exp_name}` tells whether there is a job; then give its id"
+        raise UsageError("the run has no job id: it was never submitted, as far as is known", at=at, hint=hint)
+    _check_cluster(run, spec, env, at)
+    if tasks := array_tasks.task_ids_in(run, argument):
+        return tasks
+    if name == "after_ok" and run.spec.get("chain-while") in ("ok", "notok"):
+        # An array has ended well when all its tasks have, and of such a chain not all of them run.
+        hint = "use --after-any, and let the command look at what the chain has left"
+        raise UsageError(f"{run.name} is a chain that may stop early: Slurm would wait for ever", at=at, hint=hint)
+    return [run.job_id]
+
+
+def _check_cluster(run: Run, spec: LaunchSpec, env: Mapping[str, str], at: str) -> None:
+    """To Slurm the id of another cluster's job is just a number: it would wait for a stranger, or for nobody."""
+    if run.cluster == REHEARSAL:
+        raise UsageError(f"{run.name} was a rehearsal: Slurm does not know it", at=at, hint="give a run on the cluster")
+    if run.cluster is None:
+        return
+    wanted = _clusters(spec.sbatch) or [text for text in env.get("SLURM_CLUSTERS", "").split(",") if text]
+    theirs = run.spec.get("sbatch")
+    chosen = _clusters(theirs) if isinstance(theirs, dict) else []
+    if (wanted and run.cluster not in wanted) or (chosen and not wanted):
+        hint = f"submit to the same cluster: --sbatch clusters={run.cluster}"
+        raise UsageError(f"{run.name} is on the cluster {run.cluster}, and this job would not be", at=at, hint=hint)
+
+
+def _clusters(directives: Mapping[str, str | None]) -> list[str]:
+    text = directives.get("clusters") or directives.get("cluster") or ""
+    return [name.strip() for name in str(text).split(",") if name.strip()]

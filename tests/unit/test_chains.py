@@ -1,0 +1,117 @@
+"""Chains: what is one, which of its links were not needed, and by which of them it is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_launch import LaunchSpec, chains, observe
+from slurm_launch.errors import NoCommandCode
+from slurm_launch.explain import explain_task
+from slurm_launch.follow import Follower
+from slurm_launch.observe import Asking, Task
+from slurm_launch.process import Result
+from slurm_launch.runs import Run
+from tests.unit.queue_answers import GONE, NO_SACCT, queued
+from tests.unit.some_run import END, START, some_run
+
+Launcher = Callable[..., Any]  # tests/unit/conftest.py
+GOOD = ("--exp-name", "x", "--command", "true")
+OVER = "[slurm-launch] 2026-11-16T09:06:00+0000 chain over link={} this link ended ok: those after it do not run\n"
+
+
+def chain(tmp_path: Path, until: str = "notok") -> Run:
+    run = some_run(tmp_path, spec={"chain": 5, "chain-while": until}, array="0-4%1")
+    Path(f"{tmp_path}/t_0.log").write_text(START + END.format(outcome="command-failed", code=3))
+    Path(f"{tmp_path}/t_1.log").write_text(START + OVER.format(1) + END.format(outcome="ok", code=0))
+    return run
+
+
+def asking(lines: str) -> Asking:
+    def answer(argv: Any, **_: Any) -> Result:
+        return {"squeue": Result((), 0, lines, ""), "sacct": NO_SACCT}.get(argv[0], GONE)
+
+    return Asking({}, answer)
+
+
+RAN = queued("12_0", "FAILED", "3:0") + queued("12_1", "COMPLETED")
+# How Slurm 22.05 shows the rest of an array whose waiting tasks were cancelled.
+REST = queued("12", "CANCELLED", reason="JobArrayTaskLimit", nodes="")
+
+
+def test_links_that_were_not_needed(tmp_path: Path) -> None:
+    run = chain(tmp_path)
+    tasks = observe.look(run, asking(RAN + REST))
+    assert [(task.id, task.state, task.reason) for task in tasks[2:]] == [("12_[2-4]", "CANCELLED", chains.NOT_NEEDED)]
+    assert tasks[2].in_words == "was not needed: the chain was over before it"
+    assert explain_task(run, tasks[2]).cause == "not-needed"
+    remembered = observe.remembered_tasks(observe.remember(run, tasks))
+    assert remembered[-1].in_words == tasks[2].in_words, "when Slurm has forgotten it, too"
+
+
+def test_links_that_somebody_cancelled(tmp_path: Path) -> None:
+    run = chain(tmp_path)
+    Path(f"{tmp_path}/t_1.log").write_text(START + END.format(outcome="ok", code=0))
+    assert observe.look(run, asking(RAN + REST))[-1].reason is None
+
+
+def test_another_links_word_does_not_count(tmp_path: Path) -> None:
+    """The command may show the log of another run."""
+    run = chain(tmp_path)
+    Path(f"{tmp_path}/t_1.log").write_text(START + OVER.format(0) + END.format(outcome="ok", code=0))
+    assert observe.look(run, asking(RAN + REST))[-1].reason is None
+
+
+def code(run: Run, lines: str) -> int:
+    follower = Follower(run, asking(lines))
+    for _ in range(9):
+        follower.take(follower.ask())
+    assert follower.over
+    return follower.code()
+
+
+def test_the_last_link_that_ran_tells_the_code(tmp_path: Path) -> None:
+    assert code(chain(tmp_path), RAN + REST) == 0
+
+
+def test_a_chain_that_was_cancelled_has_no_code(tmp_path: Path) -> None:
+    run = some_run(tmp_path, spec={"chain": 3}, array="0-2%1")
+    with pytest.raises(NoCommandCode):
+        code(run, queued("12_0", "COMPLETED") + queued("12_1", "COMPLETED") + queued("12_2", "CANCELLED", nodes="n1"))
+
+
+def test_a_waiting_link_is_one(tmp_path: Path) -> None:
+    run = chain(tmp_path)
+    task = Task("12_[2-4%1]", "PENDING", "squeue", run.log, reason="JobArrayTaskLimit")
+    assert chains.with_reasons(run, [task]) == [task]
+
+
+BAD = [
+    (("--chain", "1"), "--chain is no chain: 1", "give 2 or more"),
+    (("--chain", "0"), "--chain is no chain: 0", "give 2 or more"),
+    (("--chain", "x"), "--chain is not a whole number: 'x'", "5"),
+    (("--chain", "1000000"), "--chain is too long a chain: 1000000", "MaxArraySize"),
+    (("--chain", "5", "--array", "0-4"), "--array and --chain exclude one another", "give one"),
+    (("--chain", "5", "--sweep", "a=1,2"), "--sweep and --chain exclude one another", "give one"),
+    (("--chain", "5", "--max-parallel", "2"), "--max-parallel and --chain exclude one another", "one link runs"),
+    (("--chain", "5", "--no-sbatch", "array"), "--no-sbatch array takes away what a chain is", "leave it out"),
+    (("--chain-while", "ok"), "--chain-while without --chain has no effect", "--chain N"),
+    (("--chain", "5", "--chain-while", "okay"), "--chain-while has no choice 'okay'", "'ok'"),
+]
+
+
+@pytest.mark.parametrize(("flags", "message", "hint"), BAD, ids=[" ".join(flags) for flags, *_ in BAD])
+def test_bad_chains(launcher: Launcher, flags: tuple[str, ...], message: str, hint: str) -> None:
+    answer = launcher("render", *GOOD, *flags)
+    assert answer.code == 2
+    assert message in answer.err
+    assert hint in answer.err.partition("hint:")[2]
+
+
+def test_a_chain_is_an_array_with_one_at_a_time() -> None:
+    assert LaunchSpec(exp_name="x", command="true", chain=5).tasks() == "0-4%1"
+    assert LaunchSpec(exp_name="x", command="true", array="1-3").tasks() == "1-3"
+    assert LaunchSpec(exp_name="x", command="true").tasks() is None

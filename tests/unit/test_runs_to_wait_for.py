@@ -1,0 +1,145 @@
+"""Runs to wait for: their names become job ids, once, and what cannot be waited for is told at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_launch import LaunchSpec, dependencies, index, launch, render, runs
+from slurm_launch.errors import UsageError
+from slurm_launch.run_report import status_rows
+from tests.unit.some_run import some_run
+
+Launcher = Callable[..., Any]  # tests/unit/conftest.py
+GOOD = ("--exp-name", "x", "--command", "true")
+
+
+def made(name: str, **other: Any) -> runs.Run:
+    """A run of ours that the index knows."""
+    run = some_run(Path.cwd(), name, **other)
+    runs.write(run)
+    index.add(run, os.environ)
+    return run
+
+
+def line(**options: Any) -> str | None:
+    text = render(LaunchSpec(exp_name="x", command="true", **options))
+    found = [line for line in text.splitlines() if line.startswith("#SBATCH --dependency")]
+    return found[0].partition("=")[2] if found else None
+
+
+def test_names_and_ids_become_one_line() -> None:
+    made("prepare_20261116-090507", job_id="12")
+    made("array_20261116-090508", job_id="13", spec={"array": "0-9"})
+    assert line(after_ok=("prepare", "99"), after_any=("13_4",)) == "afterok:12:99,afterany:13_4"
+    assert line(after=("prepare_20261116-090507.sh",)) == "after:12"
+    assert line(after_notok=("13_[2-3]",), singleton=True) == "afternotok:13_2:13_3,singleton"
+    assert line(after_ok=("array_20261116-090508_7.log", "13", "13")) == "afterok:13_7:13"
+    assert line(singleton=True) == "singleton"
+    assert line() is None
+
+
+def test_a_dependency_in_sbatchs_words_stands_first() -> None:
+    assert line(dependency="after:1+5", after_ok=("2",)) == "after:1+5,afterok:2"
+
+
+def test_the_header_and_the_record_keep_what_was_written() -> None:
+    made("prepare_20261116-090507")
+    spec = LaunchSpec(exp_name="x", command="true", after_ok=("prepare",))
+    assert '"after-ok": ["prepare"]' in render(spec)
+    plan = launch.plan(spec)
+    assert '"after-ok": ["prepare"]' in plan.text
+    assert "#SBATCH --dependency=afterok:12\n" in plan.text
+
+
+def test_a_number_is_a_job_not_the_beginning_of_a_name() -> None:
+    made("12_20261116-090507", job_id="77")
+    assert line(after_ok=("12",)) == "afterok:12"
+    assert line(after_ok=("12_2026",)) == "afterok:12_2026"
+    assert line(after_ok=("12_20261116-090507",)) == "afterok:77"
+
+
+@pytest.mark.parametrize("verb", ["submit", "render", "check"])
+def test_an_unknown_run(verb: str, launcher: Launcher) -> None:
+    answer = launcher(verb, *GOOD, "--after-ok", "nosuch")
+    assert answer.code == 2
+    assert answer.err.startswith("error: no run is called 'nosuch'")
+    assert "at: --after-ok nosuch" in answer.err
+    assert "slurm-launch list" in answer.err
+    assert list(Path.cwd().iterdir()) == []
+
+
+def refused(name: str = "after_ok", argument: str = "t_", **options: Any) -> UsageError:
+    spec = LaunchSpec(exp_name="x", command="true", **{name: (argument,)}, **options)
+    with pytest.raises(UsageError) as error:
+        dependencies.resolved(spec, os.environ)
+    return error.value
+
+
+def test_a_name_that_two_runs_have() -> None:
+    made("t_20261116-090507")
+    made("t_20261116-090508", job_id="13")
+    error = refused()
+    assert "could be one of 2 runs" in error.message
+    assert error.at == "--after-ok t_"
+
+
+def test_a_run_that_was_never_submitted() -> None:
+    made("t_20261116-090507", job_id=None)
+    error = refused()
+    assert "has no job id" in error.message
+    assert "squeue --me" in str(error.hint)
+
+
+def test_runs_of_other_clusters() -> None:
+    made("t_20261116-090507", cluster="big", spec={"sbatch": {"clusters": "big"}})
+    for clusters in ({}, {"clusters": "small"}):
+        error = refused(sbatch=clusters)
+        assert "is on the cluster big" in error.message
+        assert error.hint == "submit to the same cluster: --sbatch clusters=big"
+    assert line(after_ok=("t_",), sbatch={"clusters": "big,small"}) == "afterok:12"
+
+
+def test_in_a_federation_every_cluster_knows_the_id() -> None:
+    made("t_20261116-090507", cluster="big")
+    assert line(after_ok=("t_",)) == "afterok:12"
+
+
+def test_a_rehearsed_run_is_none_of_slurms() -> None:
+    from slurm_launch.rehearsal.job import CLUSTER
+
+    made("t_20261116-090507", cluster=CLUSTER)
+    assert "was a rehearsal" in refused().message
+
+
+def test_a_chain_that_may_stop_early_never_ends_well() -> None:
+    made("t_20261116-090507", spec={"chain": 5, "chain-while": "notok"})
+    assert "--after-any" in str(refused().hint)
+    assert line(after_any=("t_",)) == "afterany:12"
+    assert line(after_ok=("12_0",)) == "afterok:12_0"
+
+
+def test_what_cannot_be_joined(launcher: Launcher) -> None:
+    either = launcher("render", *GOOD, "--dependency", "afterok:1?afterany:2", "--after-ok", "3")
+    assert either.code == 2
+    assert "--dependency afterok:1?afterany:2 and --after-ok cannot be joined" in either.err
+    by_hand = launcher("render", *GOOD, "--sbatch", "dependency=afterok:1", "--singleton")
+    assert by_hand.code == 2
+    assert "--singleton and --sbatch dependency exclude one another" in by_hand.err
+
+
+def test_status_tells_what_a_run_waits_for() -> None:
+    from datetime import datetime, timezone
+
+    from slurm_launch.observe import Task
+
+    run = some_run(Path.cwd(), spec={"after-ok": ["train", "13"], "singleton": True})
+    task = Task("12", "PENDING", "squeue", run.log, reason="Dependency")
+    rows = dict(status_rows(run, task, datetime.now(timezone.utc)))
+    assert rows["waits for"] == "--after-ok train 13, --singleton"
+    assert "waits for" not in dict(status_rows(replace(run, spec={}), task, datetime.now(timezone.utc)))
