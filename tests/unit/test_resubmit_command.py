@@ -324,6 +324,7 @@ def test_where_a_task_was_run_last(tmp_path: Path) -> None:
 def test_a_broken_chain(tmp_path: Path) -> None:
     assert lasts(chain(tmp_path, {"10_1": "gone"}), [1, 2]) == [("a", [2], None), ("a", [1], "gone")]
     assert lasts(chain(tmp_path, {"10_1": "b"}, {"11_1": "a"}), [1]) == [("b", [1], "a")], "round and round"
+    assert lasts(chain(tmp_path, {"10_1": "b"}, {"11_1": "c"}, {"12_1": "b"}), [1]) == [("c", [1], "b")]
     found = chain(tmp_path, {"10_[1-2]": "b"}, {})
     found[1] = replace(found[1], array="1")
     assert lasts(found, [1, 2]) == [("a", [1, 2], "b")], "it has no task 2"
