@@ -205,6 +205,17 @@ def test_tasks_of_a_run_that_has_none(launcher: Launcher, launched: Any) -> None
     assert (answer.code, "is no array" in answer.err) == (2, True), answer.err
 
 
+@pytest.mark.parametrize("words", [("21", "--failed"), ("21", "--tasks", "1"), ("21_2",)])
+def test_the_links_of_a_chain_are_not_run_again_one_by_one(
+    launcher: Launcher, launched: Any, slurm: Slurm, words: tuple[str, ...]
+) -> None:
+    old = launched("--array", "0-2%1")
+    runs.update(replace(old, spec={**old.spec, "chain": 3}))
+    answer = launcher("resubmit", *words)
+    assert (answer.code, "is a chain" in answer.err) == (2, True), answer.err
+    assert len(slurm.submitted) == 1
+
+
 def test_a_script_that_was_edited(launcher: Launcher, launched: Any) -> None:
     old = launched("--array", "0-5")
     assert "without the edits" not in launcher("resubmit", "21", "--tasks", "2,4", "--dry-run").err
