@@ -21,6 +21,7 @@ from slurm_launch.resubmit import Last, Number
 from slurm_launch.runs import Run
 from slurm_launch.spec import LaunchSpec
 from slurm_launch.sweep import Points
+from slurm_launch.task_points import short
 
 HELP = "A job id, tasks of an array such as 12_3, a run's name or the beginning of it, or the path of its .sh or .json."
 TASKS = "--tasks"
@@ -92,7 +93,7 @@ def resubmit(
         return 0
     print_run(new, parsable)
     if not parsable:
-        print(f"again   {array_tasks.together(ids) or 'all'} of {old.name}", flush=True)
+        print(f"again   {short(array_tasks.together(ids), again.MOST) or 'all'} of {old.name}", flush=True)
     return 0
 
 

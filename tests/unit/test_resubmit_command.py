@@ -260,6 +260,14 @@ def test_a_sweep_keeps_its_points(launcher: Launcher, launched: Any, slurm: Slur
     assert again.array == "1,4%1"
 
 
+def test_a_long_list_is_cut(launcher: Launcher, launched: Any, slurm: Slurm) -> None:
+    launched("--array", "0-4000:2")
+    for words in (("21", "--failed"), ("21", "--tasks", "1")):
+        answer = launcher("resubmit", *words)
+        assert (answer.code, len(answer.err) < 700) == (2, True), answer.err
+    assert len(launcher("resubmit", "21", "--tasks", "0-4000:4").out) < 900
+
+
 def test_a_dry_run(launcher: Launcher, launched: Any, slurm: Slurm) -> None:
     old = launched("--array", "0-5")
     answer = launcher("resubmit", "21", "--tasks", "2", "--dry-run")
