@@ -146,7 +146,7 @@ def _drop_unused(job: Job, own: Layer, inherited: set[str]) -> None:
 def refusals(spec: LaunchSpec, site: Site) -> list[str]:
     """What the cluster cannot do for this job, as far as the facts tell: what, and what there is instead."""
     found: list[str] = []
-    for place, part in enumerate(components(spec) or [spec]):  # those of a heterogeneous job have partitions of their own
+    for place, part in enumerate(components(spec) or [spec]):  # each component may have a partition of its own
         if site.partitions and part.partition:
             own = "--worker-group partition" if place else "--head-partition"
             flag = "--partition" if part.partition == spec.partition else own
