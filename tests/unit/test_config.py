@@ -454,16 +454,8 @@ class TestTexts:
 
     # Options beside which another one stands, too.
     SECOND = (
-        "mem-per",
-        "profile",
-        "idle",
-        "array",
-        "sweep-file",
-        "chain",
-        "worker-group",
-        "head-c",
-        "head-m",
-        "head-p",
+        *("mem-per", "profile", "idle", "array", "sweep-file", "chain"),
+        *("head-cpus", "head-mem", "head-partition", "head-constraint", "worker-group"),
     )
 
     def test_the_starter_file_is_valid_with_every_option_taken_in(self) -> None:
