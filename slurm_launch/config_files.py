@@ -290,6 +290,8 @@ def _given(field: str, node: Any, at: str, describe: Describe) -> Given:
     if node.id == "scalar":
         return Given((Item(_text(node, key, at), at),), at)
     if node.id == "mapping" and not is_mapping(field):
+        if field == "worker_group":  # one group, written out
+            return Given((Item(",".join(item.text for item in _items(node, key, describe)), at),), at)
         raise UsageError(f"{key} takes a list, not a mapping", at=at, hint=f"write `{key}: [ONE, TWO]`")
     return Given(tuple(_items(node, key, describe)), at)
 
@@ -300,6 +302,9 @@ def _items(node: Any, key: str, describe: Describe) -> Iterator[Item]:
     for name, value in pairs:
         first = value if name is None else name
         at = describe(first.start_mark.line + 1)
+        if key == "worker-group" and value.id == "mapping":
+            yield Item(",".join(item.text for item in _items(value, key, describe)), at)
+            continue
         if key == "sweep" and name is not None and value.id == "sequence":
             value = _one_text(value, key, describe)
         if value.id != "scalar" or (name is not None and name.id != "scalar"):

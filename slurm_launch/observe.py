@@ -59,6 +59,7 @@ class Task:
     nodes: str | None = None  # n[1-3]
     num_nodes: int | None = None
     partition: str | None = None
+    parts: tuple[str, ...] = ()  # the nodes of each component of a heterogeneous job, while Slurm tells
     expected: datetime | None = None  # its start, while it waits
     limit: datetime | None = None  # when its time is over, while it runs
     restarts: int = 0
@@ -411,6 +412,7 @@ def _task(run: Run, state: JobState, source: str) -> Task:
         nodes=state.nodes,
         num_nodes=state.num_nodes,
         partition=state.partition,
+        parts=state.parts,
         expected=state.started if waiting else None,
         limit=None if waiting or state.ended else state.end,
         restarts=state.restarts or 0,

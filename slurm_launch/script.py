@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slurm_launch import __version__
+from slurm_launch import __version__, components
 from slurm_launch.containers import HEADS, WORKERS, Code, Word, gpu_kind, runtime_of
 from slurm_launch.directives import directive_lines
 from slurm_launch.errors import UsageError
@@ -118,7 +118,8 @@ def _render(
             tasks=spec.tasks(tasks),
             points=points,
             env=[f"{key}={value}" for key, value in spec.env.items()],
-            ray_head_args=[*([] if spec.dashboard else ["--include-dashboard=false"]), *spec.ray_head_arg],
+            groups=_groups(spec),
+            ray_head_args=_ray_head_args(spec),
             end_mark=Raw(_end_mark(spec.command)),
             ports_part="parts/ports-range.sh" if spec.port_range else "parts/ports.sh",
             port_first=Raw(port_first),
@@ -177,6 +178,33 @@ def _embed(embedded: Embedded) -> str:
     # ASCII only, on one line, whatever the values hold.
     origin = {"own": embedded.own, **({"site": embedded.site} if embedded.site else {})}
     return json.dumps(origin, sort_keys=True)
+
+
+def _ray_head_args(spec: LaunchSpec) -> list[str]:
+    """Of two that say the same Ray takes the last: the user's own come after ours."""
+    own = [] if spec.dashboard else ["--include-dashboard=false"]
+    if spec.head_num_cpus is not None or spec.dedicated_head:
+        own.append(f"--num-cpus={spec.head_num_cpus or 0}")
+    if spec.dedicated_head or (spec.own_head and spec.num_gpus and spec.gpu_directive == "none"):
+        own.append("--num-gpus=0")
+    return [*own, *spec.ray_head_arg]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """What the template writes of a heterogeneous job: for each of its groups, the head's first."""
+
+    labels: list[str]
+    resources: list[str]
+
+
+def _groups(spec: LaunchSpec) -> Groups | None:
+    found = components.groups(spec)
+    if not found:
+        return None
+    return Groups(
+        labels=["", *map(components.ray_labels, found)], resources=["", *map(components.ray_resources, found)]
+    )
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,14 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from slurm_launch import sweep as sweeps
-from slurm_launch import values
+from slurm_launch import values, worker_groups
 from slurm_launch.values import BadValue
 
 # The groups, in the order in which help and `config init` show them.
 EXPERIMENT = "Experiment"
 SWEEP = "Sweep"
 RESOURCES = "Resources"
+HEAD = "Head and kinds of workers"
 JOB = "Slurm job"
 ENVIRONMENT = "Environment"
 CONTAINER = "Container"
@@ -25,7 +26,7 @@ CLUSTER = "Ray cluster"
 NETWORK = "Network"
 HATCHES = "Escape hatches"
 FILES = "Files and configuration"
-GROUPS = (EXPERIMENT, SWEEP, RESOURCES, JOB, ENVIRONMENT, CONTAINER, CLUSTER, NETWORK, HATCHES, FILES)
+GROUPS = (EXPERIMENT, SWEEP, RESOURCES, HEAD, JOB, ENVIRONMENT, CONTAINER, CLUSTER, NETWORK, HATCHES, FILES)
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,8 @@ Count = Annotated[int, Field(ge=1)]
 Sweep = Annotated[dict[str, str], BeforeValidator(values.sweep)]
 Image = Annotated[Line, AfterValidator(values.image)]
 Mounts = Annotated[Lines, AfterValidator(values.mounts)]
+WorkerGroup = Annotated[Line, BeforeValidator(worker_groups.as_text), AfterValidator(worker_groups.checked)]
+WorkerGroups = Annotated[tuple[WorkerGroup, ...], BeforeValidator(values.as_list)]
 
 # Options of which a job can have one: a higher layer's choice replaces a lower layer's.
 _MEMORY = ("mem", "mem_per_cpu", "mem_per_gpu")
@@ -139,6 +142,19 @@ class LaunchSpec(BaseModel):
     switches: Annotated[Line, AfterValidator(values.switches)] | None = option(
         None, RESOURCES, "At most so many switches between the nodes.", sbatch="switches", metavar="N[@TIME]", examples=("1@10:00",))
     licenses: Line | None = option(None, RESOURCES, "Licences to hold.", flags=("-L",), sbatch="licenses", metavar="NAMES", examples=("matlab:1",))
+
+    head_cpus: Count | None = option(
+        None, HEAD, "CPUs for head and command, on a node of their own without GPUs.", metavar="N", examples=(4,))
+    head_mem: Memory | None = option(None, HEAD, "Memory for head and command, on a node of their own.", metavar="SIZE", examples=("16G",))
+    head_partition: Line | None = option(None, HEAD, "Partition of the head's own node.", metavar="NAME", examples=("cpu",))
+    head_constraint: Line | None = option(None, HEAD, "Features that the head's own node must have.", metavar="FEATURES", examples=("cpu",))
+    head_num_cpus: Annotated[int, Field(ge=0)] | None = option(
+        None, HEAD, "CPUs that the head gives to Ray (0: no work is scheduled there). Default: all of them.", metavar="N", examples=(0,))
+    dedicated_head: bool = option(
+        False, HEAD, "Keep Ray's work off the first node: it gives Ray neither CPUs nor GPUs, and is for head and command alone.")
+    worker_group: WorkerGroups = option(
+        (), HEAD, "A kind of workers, beside a head on its own; repeat it for more. What it does not say is as the plain options say.",
+        metavar="n=N,KEY=VALUE,...", examples=(worker_groups.EXAMPLE,))
 
     partition: Line | None = option(None, JOB, "Partition. Default: the cluster's.", flags=("-p",), sbatch="partition", metavar="NAME", examples=("main",))
     account: Line | None = option(None, JOB, "Account to charge.", flags=("-A",), sbatch="account", metavar="NAME", examples=("proj1",))
@@ -239,14 +255,17 @@ class LaunchSpec(BaseModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> "LaunchSpec":
+        from slurm_launch import components  # which knows the spec by its type only
+
         given = [flag_name(name) for name in _MEMORY if getattr(self, name) is not None]
         if len(given) > 1:
             raise BadValue(f"{' and '.join(given)} exclude one another", "give one of them")
         if self.node is not None and self.num_nodes is not None:
             hosts = len(values.hosts(self.node))
-            if hosts != self.num_nodes:
+            if hosts + self.own_head != self.num_nodes:
+                beside = ", and the head has one of its own" if self.own_head else ""
                 raise BadValue(
-                    f"--node names {hosts} hosts, but --num-nodes is {self.num_nodes}",
+                    f"--node names {hosts} hosts{beside}, but --num-nodes is {self.num_nodes}",
                     "make them agree, or leave --num-nodes out",
                 )
         if self.min_nodes is not None and self.min_nodes > self.nodes:
@@ -255,8 +274,9 @@ class LaunchSpec(BaseModel):
                 "give a smaller --min-nodes or a larger --num-nodes",
             )
         self._tasks_fit()
-        if self.gpu_type is not None and self.num_gpus == 0:
+        if self.gpu_type is not None and self.num_gpus == 0 and not self.worker_group:
             raise BadValue("--gpu-type without --num-gpus asks for no GPU", "add --num-gpus N")
+        components.check(self)
         self._container_fits()
         return self
 
@@ -302,9 +322,16 @@ class LaunchSpec(BaseModel):
     @property
     def nodes(self) -> int:
         """The number of nodes, whichever way it was given."""
-        if self.num_nodes is not None:
-            return self.num_nodes
-        return len(values.hosts(self.node)) if self.node is not None else 1
+        from slurm_launch import components
+
+        return components.nodes(self)
+
+    @property
+    def own_head(self) -> bool:
+        """Whether it is a heterogeneous job, in which head and command have a component of their own."""
+        from slurm_launch import components
+
+        return components.own_head(self)
 
     @property
     def is_sweep(self) -> bool:

@@ -322,7 +322,7 @@ _OWN_VARIABLES = re.compile(
     r"|port_first|port_last|auth|keep_ray_logs|unmanaged_gpus|object_store|(srun|ray|ray_head|ray_worker)_args|command"
     r"|head|nodes|count|head_ip|port|attempt|step_pids|step_fds|joined|batch_pid|step_of|heard|words|why|never|token|dir"
     r"|job_dir|events|address|node_code|lost|ticked|ray|deadline|enough|ready_at|missing|command_took|node"
-    r"|(head|worker)_(step|enter)|enter_for_command|join_head|at_end|(worker_)?image(_env)?|silence|runtime|workdir|mounts|container(_.*)?|keeper(_pid)?|points?"
+    r"|group_(labels|resources|first)|(head|worker)_(step|enter)|enter_for_command|join_head|at_end|(worker_)?image(_env)?|silence|runtime|workdir|mounts|container(_.*)?|keeper(_pid)?|points?"
 )
 
 

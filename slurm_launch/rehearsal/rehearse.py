@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurm_launch import follow, launch, observe
+from slurm_launch.components import components
 from slurm_launch.errors import LaunchError, NoCommandCode, UsageError
 from slurm_launch.joblog import TAIL
 from slurm_launch.launch import PathText, Tell, warn
@@ -217,9 +218,12 @@ def _ray_version(env: Mapping[str, str]) -> tuple[int, int] | None:
 
 
 def _notes(spec: LaunchSpec, fault: Fault | None, task: int | None) -> Iterator[str]:
-    cpus = spec.cpus_per_task or 1
     nodes = f"{spec.nodes} node{'s' * (spec.nodes > 1)}"
-    yield f"rehearsing {nodes} on this machine, with {cpus} CPU{'s' * (cpus > 1)} each for Ray"
+    each = [part.cpus_per_task or 1 for part in components(spec) or [spec]]  # in a heterogeneous job, the head's first
+    cpus = (
+        f"{each[0]} CPU{'s' * (each[0] > 1)} each" if len(set(each)) == 1 else f"{', '.join(map(str, each))} CPUs each"
+    )
+    yield f"rehearsing {nodes} on this machine, with {cpus} for Ray"
     yield f"not shown: the queue, limits of memory and GPUs, a network; all nodes share {os.cpu_count()} cores"
     if (spec.array is not None or spec.is_sweep) and task is None:
         yield "of a job array the first task is rehearsed; --tasks chooses others"
@@ -233,7 +237,7 @@ def _notes(spec: LaunchSpec, fault: Fault | None, task: int | None) -> Iterator[
 def _node_name(spec: LaunchSpec, index: int) -> str:
     from slurm_launch.values import hosts
 
-    return hosts(spec.node)[index] if spec.node else f"node{index} ({node_address(index)})"
+    return hosts(spec.node)[index] if spec.node and not spec.own_head else f"node{index} ({node_address(index)})"
 
 
 @contextmanager

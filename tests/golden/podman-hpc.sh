@@ -248,7 +248,7 @@ tick() { # waits a moment for news; then $joined are the nodes whose Ray runs, l
 lose() { [[ ${why[$1]-} ]] || { [[ $joined == *" $1 "* ]] || never+=" $1 "; why[$1]=$2 joined=${joined/ $1 /} lost+=("$1"); }; } # NODE WHY
 asked_to_end() { # by Slurm, which knows the reason, or by somebody else
   case $(timeout 2 squeue -h -t all -j "$SLURM_JOB_ID" -o %r) in
-    TimeLimit) end 74 time-limit 'the time limit was reached' 'ask for more with --time' ;;
+    TimeLimit*) end 74 time-limit 'the time limit was reached' 'ask for more with --time' ;;
     *Node*) end 72 node-lost 'Slurm has lost a node of the job' 'sinfo -R may tell why; submit again' ;;
     *) end 75 ended-from-outside "the job was ended from outside ($ended_by)" 'scancel or preemption: sacct tells which' ;;
   esac

@@ -452,7 +452,18 @@ class TestTexts:
         assert len(lines) > 40
         return "\n".join(lines)
 
-    SECOND = ("mem-per", "profile", "idle", "array", "sweep-file")  # options beside which another one stands, too
+    # Options beside which another one stands, too.
+    SECOND = (
+        "mem-per",
+        "profile",
+        "idle",
+        "array",
+        "sweep-file",
+        "worker-group",
+        "head-c",
+        "head-m",
+        "head-p",
+    )
 
     def test_the_starter_file_is_valid_with_every_option_taken_in(self) -> None:
         text = self.uncommented(starter_file())
