@@ -55,22 +55,6 @@ def test_every_value_arrives_and_a_failing_point_fails_alone(cluster: Cluster) -
         log = desk.log(run, f"_{task}")
         assert "".join(f"<{value}>" for value in point * 2) in log.splitlines(), log
         assert f" point number={task} run=" in log
-    assert len(_tried(desk)) == 12
-
-    # Those two, and no other, run again.
-    desk.file("again", "")
-    told = desk.call("resubmit", run.name, "--failed", "--json")
-    assert told.returncode == 0, told.stderr
-    second = desk.record(json.loads(told.stdout)["record"])
-    assert ended(desk, second) == dict.fromkeys(FAILING, "COMPLETED")
-    assert table(desk, second) == {task: points[task] for task in FAILING}
-    assert _tried(desk)[12:] == sorted(f"{values[task][0]} {values[task][1]}" for task in FAILING)
-
-
-def _tried(desk: Desk) -> list[str]:
-    """What each task that ran has written: the first twelve, then the others, in order."""
-    lines = desk.cluster.path(f"{desk.home}/tried").read_text().splitlines()
-    return sorted(lines[:12]) + sorted(lines[12:])
 
 
 def test_more_points_than_an_array_can_have(make_cluster: Callable[..., Cluster]) -> None:
