@@ -73,6 +73,8 @@ CASES: dict[str, dict[str, Any]] = {
         "mail_type": "END,FAIL",
         "signal": "B:TERM@120",
         "requeue": True,
+        "checkpoint_signal": "HUP",
+        "max_restarts": 3,
         "array": "0-9%3",
         "chdir": "/scratch/me/my runs",
         "env": {"OMP_NUM_THREADS": "4", "GREETING": 'it\'s $HOME; `no` "code"'},
@@ -98,6 +100,14 @@ CASES: dict[str, dict[str, Any]] = {
         "ray_head_arg": ["--num-cpus=0"],
         "ray_worker_arg": ['--resources={"worker": 1}'],
         "run_dir": "runs/50%",
+    },
+    "long": {
+        **THREE,
+        "time": "1-0",
+        "requeue": True,
+        "signal_before": 120,
+        "checkpoint_signal": "SIGUSR2",
+        "max_restarts": 10,
     },
     # one for every container runtime
     "pyxis": {
@@ -173,7 +183,7 @@ def test_every_golden_script_has_its_case() -> None:
 
 def test_everything_is_everything() -> None:
     """An option that is added to the spec is to be seen in a script."""
-    alternatives = {"num_nodes", "mem", "mem_per_gpu", "gpu_directive", "idle"}  # in the other cases
+    alternatives = {"num_nodes", "mem", "mem_per_gpu", "gpu_directive", "idle", "signal_before"}  # in the other cases
     about_the_launcher = {"template", "profile", "config"}
     of_containers = {name for name, option in options().items() if option.group == CONTAINER}
     rest = set(LaunchSpec.model_fields) - set(CASES["everything"])

@@ -1,0 +1,78 @@
+say() { printf '[slurm-launch] %(%FT%T%z)T %s\n' -1 "$*"; } # a line in the log, for people and for `slurm-launch status`
+end() { # CODE OUTCOME [CAUSE HINT [NODE]]: the only way out. Stops what we started, has the job run again where it should, and tells how it went.
+  local outcome=$2 why_not=''
+  trap - EXIT && trap '' TERM USR1 # nothing interrupts the clean-up
+  [[ ${reason-} || $phase/$1/$2 != command/85/command-failed || ! $slaunch_restarts ]] || reason=exit-code # the command asks for another life
+  [[ ! ${reason-} ]] || outcome=ok # no failure, so Ray's logs are not kept
+  [[ ! ${job_dir-} ]] || stop_cluster "$outcome"
+  if [[ ${reason-} && $slaunch_restarts ]]; then
+    if runs_again; then set -- 0 requeued; else
+      case $reason in
+        exit-code) set -- "$1" "$2" "$why_not" 'submit again: the command wants to go on' ;;
+        preemption) set -- 75 ended-from-outside "preempted, and $why_not" 'submit again' ;;
+        *) set -- 74 time-limit "the time was over, and $why_not" 'submit again, or ask for more with --time or --max-restarts' ;;
+      esac
+    fi
+  fi
+  say end outcome="$2" code="$1" phase="$phase${5:+ node=$5}${ready_at:+ bring-up=${ready_at}s}${command_took:+ command=${command_took}s}" job="$SLURM_JOB_ID" total="${SECONDS}s${3:+ cause=\"${3//\"/\'}\" hint=\"$4\"}"
+  exit "$1"
+}
+runs_again() { # true when the job will: Slurm has seen to it already, or does so now that we ask; else why_not tells
+  local said job=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_}${SLURM_ARRAY_TASK_ID:-$SLURM_JOB_ID} # an array's own id would mean all its tasks
+  if [[ $reason != slurm ]]; then
+    ((slaunch_restart < slaunch_restarts)) || { why_not="it has been requeued $slaunch_restart times (--max-restarts $slaunch_restarts)" && return 1; }
+    for _ in {1..5}; do
+      ! said=$(timeout 20 scontrol requeue "$job" 2>&1) || break
+      [[ $said != *'pending execution'* ]] || break # so it has been done already
+      [[ ! $said || $said == *[Cc]ontact* || $said == *'timed out'* ]] || { why_not="Slurm did not requeue it: $said" && return 1; }
+      why_not="Slurm did not answer: $said" && sleep 2 && false
+    done || return 1
+  fi
+  say requeue restart="$((slaunch_restart + 1))" reason="$reason"
+}
+asked_to_end() { # again and again while ended_by says by whom. SIGTERM means now; a warning, or preemption with a grace, means soon.
+  local job left
+  if [[ ${until-} && $ended_by != SIGTERM ]]; then # the command is saving its work
+    ((SECONDS < until)) || end 74 time-limit 'the command did not end in time after the warning' 'a longer --signal-before gives it more time'
+    return
+  fi
+  if [[ $ended_by != SIGTERM ]]; then
+    reason=time-limit && [[ $phase != command ]] || signal_command "$slaunch_signal"
+    [[ $ended_by != preemption ]] || pause 1 # Slurm tells a moment later how long the grace is
+  fi
+  job=$(SLURM_TIME_FORMAT=standard timeout 9 scontrol show job -o "$SLURM_JOB_ID" | grep "^JobId=$SLURM_JOB_ID ")
+  [[ ! $slaunch_restarts || ! $job =~ \ Restarts=([0-9]+) || ${BASH_REMATCH[1]} -le $slaunch_restart ]] || reason=slurm # it has requeued the job already
+  [[ ${reason-} == slurm || $job != *' JobState=PREEMPTED '* && $job != *' PreemptTime=2'* ]] || reason=preemption
+  case $ended_by/${reason-}/$job in
+    SIGTERM/time-limit/*) end 74 time-limit 'the time limit was reached' 'a longer --signal-before gives the command more time' ;;
+    SIGTERM//*' Reason=TimeLimit '*) end 74 time-limit 'the time limit was reached' 'ask for more with --time, or have the job go on with --signal-before' ;;
+    SIGTERM//*' Reason='*Node*' Dep'*) end 72 node-lost 'Slurm has lost a node of the job' 'sinfo -R may tell why; submit again' ;;
+    SIGTERM/*) end 75 ended-from-outside "the job was ended from outside ($ended_by)" 'scancel or preemption: sacct tells which' ;;
+  esac
+  [[ $phase == command ]] || end 74 time-limit 'the time was over before the command began' 'ask for more with --time, or for a shorter --signal-before'
+  left=${job##* EndTime=} && left=$(($(date -d "${left%% *}" +%s 2>/dev/null || echo 0) - $(date +%s)))
+  ((left > 0)) || left=$((slaunch_warning ? slaunch_warning : 30))
+  [[ $reason == preemption ]] || ((left <= slaunch_warning + 60)) || left=$((slaunch_warning + 60)) # Slurm is up to a minute early; or somebody else sent it
+  left=$((left - (left > 60 ? 20 : left / 3))) until=$((SECONDS + left)) # the rest is for our own end
+  say saving seconds="$left" signal="$slaunch_signal" reason="$reason"
+}
+signal_command() { # SIGNAL: to the command's processes, but for a shell that only waits for another: it would die of it, and leave that one alone
+  local pid waits caught
+  while read -r pid waits; do
+    caught=$(awk '/^SigCgt/ { print substr($2, length($2) - 7) }' "/proc/$pid/status" 2>/dev/null)
+    if ((!waits || 16#${caught:-0} >> $(kill -l "$1") - 1 & 1)); then kill -s "$1" "$pid" 2>/dev/null; fi
+  done < <(cat /proc/[0-9]*/stat 2>/dev/null | awk -v group="$command_pid" '
+    { id = $1; sub(/.*\) /, ""); if ($3 == group) parent[id] = $2 }
+    END { for (id in parent) waits[parent[id]] = 1; for (id in parent) print id, id in waits }')
+}
+environment_failed() { end 73 environment-failed "failed: $1" 'mend the environment options, or this script' "${SLURMD_NODENAME-}"; }
+warned() { # Slurm's USR1 is for us with --signal-before, else for the command
+  if ((slaunch_warning)); then ended_by=${ended_by:-warning} && [[ $phase != environment ]] || asked_to_end; elif [[ ${command_pid-} ]]; then kill -USR1 -- "-$command_pid"; fi
+}
+trap 'end 77 script-failed "the script itself ended" "an exit in the environment code? else look at the lines above"' EXIT
+trap warned USR1 && trap '[[ ! ${command_pid-} ]] || kill -USR2 -- "-$command_pid"' USR2
+unset ended_by reason until command_pid job_dir && trap 'ended_by=SIGTERM' TERM && trap : PIPE && phase=environment SECONDS=0
+# The same folder in every life, for checkpoints; Ray's logs of the life before keep a name of their own.
+export SLAUNCH_RUN_DIR=$slaunch_run.run SLAUNCH_RESTART=${SLURM_RESTART_COUNT:-0} && slaunch_restart=$SLAUNCH_RESTART
+[[ -d $SLAUNCH_RUN_DIR ]] || mkdir -m 700 "$SLAUNCH_RUN_DIR" || end 77 script-failed "cannot make $SLAUNCH_RUN_DIR" 'make room, or choose another --run-dir'
+((!slaunch_restart)) || [[ ! -e $slaunch_run.ray ]] || mv -T "$slaunch_run.ray" "$slaunch_run.ray-$((slaunch_restart - 1))"
