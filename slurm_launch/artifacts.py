@@ -17,7 +17,7 @@ from pathlib import Path
 
 from slurm_launch.errors import UsageError
 
-SUFFIXES = (".sh", ".log", ".json", ".ray", ".points.csv")
+SUFFIXES = (".sh", ".log", ".json", ".ray", ".run", ".points.csv")
 
 
 @dataclass(frozen=True)

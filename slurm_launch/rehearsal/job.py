@@ -36,6 +36,8 @@ class Job:
     gpus: int  # on each node
     asked: dict[str, str]  # more variables that Slurm sets only for a job that asked for the thing
     time_limit: int | None  # seconds
+    warning: int | None  # so many seconds before it the script gets SIGUSR1
+    requeue: bool  # whether it may have more lives than one
     partition: str
     array_task: int | None
 
@@ -49,6 +51,14 @@ class State:
     code: int = 0
     signal: int = 0
     over: bool = False  # and nothing of it is left
+
+
+@dataclass(frozen=True)
+class Life:
+    """One of a job's lives."""
+
+    restarts: int = 0  # the lives before it
+    end_at: float | None = None  # the time limit, as the clock tells it
 
 
 @dataclass(frozen=True)
@@ -91,6 +101,19 @@ class Folder:
     def set_state(self, state: State) -> None:
         self.write("state.json", asdict(state))
 
+    def life(self) -> Life:
+        return Life(**(self.read("life.json") or {}))
+
+    def set_life(self, life: Life) -> None:
+        self.write("life.json", asdict(life))
+
+    def restarts(self) -> int:
+        """How many there are, with the one that somebody has asked for."""
+        return max(self.life().restarts, (self.read("requeue.json") or {}).get("restarts", 0))
+
+    def ask_for_restart(self) -> None:
+        self.write("requeue.json", {"restarts": self.life().restarts + 1})
+
     def new_step(self) -> int:
         """The number of a step that begins."""
         steps = self.path / "steps"
@@ -124,7 +147,7 @@ def node_address(index: int) -> str:
     return f"127.0.{(index + 2) // 256}.{(index + 2) % 256}"
 
 
-def batch_environment(job: Job) -> dict[str, str]:
+def batch_environment(job: Job, restarts: int) -> dict[str, str]:
     """What slurmd adds to the environment of the job's script."""
     count = len(job.nodes)
     now = int(time.time())
@@ -153,6 +176,8 @@ def batch_environment(job: Job) -> dict[str, str]:
         **job.asked,
         **{name: str(megabytes) for name, megabytes in job.memory.items()},
     }
+    if restarts:
+        variables["SLURM_RESTART_COUNT"] = str(restarts)
     if job.array_task is not None:
         variables |= {
             "SLURM_ARRAY_JOB_ID": str(job.id),

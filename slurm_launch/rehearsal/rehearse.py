@@ -184,6 +184,8 @@ def _notes(spec: LaunchSpec, fault: Fault | None) -> Iterator[str]:
     yield f"not shown: the queue, limits of memory and GPUs, a network; all nodes share {os.cpu_count()} cores"
     if spec.array is not None:
         yield "of a job array the first task is rehearsed"
+    if spec.requeue:
+        yield "a requeued job begins again at once; Slurm would wait for two minutes, and for free nodes"
     if spec.image and spec.container_runtime == "pyxis":
         yield "no container: Pyxis belongs to a cluster, so Ray and the command run in this machine's environment"
         yield "the script still looks for the image and the mounts; --container-runtime none leaves that out"

@@ -61,48 +61,62 @@ end() { # CODE OUTCOME [CAUSE HINT [NODE]]: the only way out. Stops what we star
 }
 runs_again() { # true when the job will: Slurm has seen to it already, or does so now that we ask; else why_not tells
   local said job=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_}${SLURM_ARRAY_TASK_ID:-$SLURM_JOB_ID} # an array's own id would mean all its tasks
-  if [[ $reason != slurm ]]; then
+  ask_slurm
+  if [[ $fate == cancelled ]]; then why_not='it was cancelled' && return 1; fi # Slurm would requeue that one, too
+  if [[ $fate != requeued ]]; then
     ((slaunch_restart < slaunch_restarts)) || { why_not="it has been requeued $slaunch_restart times (--max-restarts $slaunch_restarts)" && return 1; }
     for _ in {1..5}; do
       ! said=$(timeout 20 scontrol requeue "$job" 2>&1) || break
-      [[ $said != *'pending execution'* ]] || break # so it has been done already
-      [[ ! $said || $said == *[Cc]ontact* || $said == *'timed out'* ]] || { why_not="Slurm did not requeue it: $said" && return 1; }
-      why_not="Slurm did not answer: $said" && sleep 2 && false
+      why_not="Slurm did not requeue it: ${said:-no answer}"
+      [[ ! $said || $said == *[Cc]ontact* || $said == *'timed out'* ]] || return 1
+      sleep 2 && false
     done || return 1
   fi
   say requeue restart="$((slaunch_restart + 1))" reason="$reason"
 }
-asked_to_end() { # again and again while ended_by says by whom. SIGTERM means now; a warning, or preemption with a grace, means soon.
-  local job left
-  if [[ ${until-} && $ended_by != SIGTERM ]]; then # the command is saving its work
-    ((SECONDS < until)) || end 74 time-limit 'the command did not end in time after the warning' 'a longer --signal-before gives it more time'
-    return
-  fi
-  if [[ $ended_by != SIGTERM ]]; then
-    reason=time-limit && [[ $phase != command ]] || signal_command "$slaunch_signal"
-    [[ $ended_by != preemption ]] || pause 1 # Slurm tells a moment later how long the grace is
-  fi
-  job=$(SLURM_TIME_FORMAT=standard timeout 9 scontrol show job -o "$SLURM_JOB_ID" | grep "^JobId=$SLURM_JOB_ID ")
-  [[ ! $slaunch_restarts || ! $job =~ \ Restarts=([0-9]+) || ${BASH_REMATCH[1]} -le $slaunch_restart ]] || reason=slurm # it has requeued the job already
-  [[ ${reason-} == slurm || $job != *' JobState=PREEMPTED '* && $job != *' PreemptTime=2'* ]] || reason=preemption
-  case $ended_by/${reason-}/$job in
-    SIGTERM/time-limit/*) end 74 time-limit 'the time limit was reached' 'a longer --signal-before gives the command more time' ;;
-    SIGTERM//*' Reason=TimeLimit '*) end 74 time-limit 'the time limit was reached' 'ask for more with --time, or have the job go on with --signal-before' ;;
-    SIGTERM//*' Reason='*Node*' Dep'*) end 72 node-lost 'Slurm has lost a node of the job' 'sinfo -R may tell why; submit again' ;;
-    SIGTERM/*) end 75 ended-from-outside "the job was ended from outside ($ended_by)" 'scancel or preemption: sacct tells which' ;;
+ask_slurm() { # what it says of the job: sets fate (requeued, preempted, time-limit, node-lost, runs, cancelled or nothing) and ends, the time
+  local job && fate='' ends=''
+  job=$(SLURM_TIME_FORMAT=standard timeout 9 scontrol show job -o "$SLURM_JOB_ID" | grep "^JobId=$SLURM_JOB_ID ") || return 0
+  [[ ! $job =~ \ EndTime=(2[^ ]*) ]] || ends=${BASH_REMATCH[1]}
+  case $job in
+    *" PreemptTime=${ends:-?}"*) fate=preempted ;; # while a grace lasts, its end is later
+    *' JobState=RUNNING '*' PreemptTime=2'*) fate=grace ;;
+    *' JobState=RUNNING '*) fate=runs ;;
+    *' Reason=TimeLimit '*) fate=time-limit ;;
+    *' Reason='*Node*' Dependency='*) fate=node-lost ;;
+    *) fate=cancelled ;;
   esac
-  [[ $phase == command ]] || end 74 time-limit 'the time was over before the command began' 'ask for more with --time, or for a shorter --signal-before'
-  left=${job##* EndTime=} && left=$(($(date -d "${left%% *}" +%s 2>/dev/null || echo 0) - $(date +%s)))
-  ((left > 0)) || left=$((slaunch_warning ? slaunch_warning : 30))
-  [[ $reason == preemption ]] || ((left <= slaunch_warning + 60)) || left=$((slaunch_warning + 60)) # Slurm is up to a minute early; or somebody else sent it
-  left=$((left - (left > 60 ? 20 : left / 3))) until=$((SECONDS + left)) # the rest is for our own end
-  say saving seconds="$left" signal="$slaunch_signal" reason="$reason"
+  [[ ! $job =~ \ Restarts=([0-9]+) ]] || ((BASH_REMATCH[1] <= slaunch_restart)) || fate=requeued
+}
+asked_to_end() { # again and again while ended_by says by whom. SIGTERM means now; a warning, or preemption with a grace, means soon.
+  local left
+  case $ended_by/${until-} in
+    SIGTERM/*) # now Slurm alone knows the reason
+      ask_slurm && case $fate in
+        requeued) reason=slurm ;;
+        preempted) reason=preemption ;;
+        time-limit) end 74 time-limit 'the time limit was reached' 'ask for more with --time; --signal-before gives the command time to save its work' ;;
+        node-lost) reason='' && end 72 node-lost 'Slurm has lost a node of the job' 'sinfo -R may tell why; submit again' ;;
+        *) reason='' ;;
+      esac
+      end 75 ended-from-outside "the job was ended from outside ($ended_by)" 'scancel or preemption: sacct tells which' ;;
+    */) # the first time
+      reason=time-limit && [[ $phase != command ]] || signal_command "$slaunch_signal"
+      [[ $ended_by != preemption ]] || pause 1 # Slurm tells a moment later how long the grace is
+      ask_slurm && [[ $fate != grace ]] || reason=preemption
+      [[ $phase == command ]] || end 74 time-limit 'the time was over before the command began' 'ask for more with --time'
+      left=$(($(date -d "${ends:-1970-01-01}" +%s) - $(date +%s))) && ((left > 0)) || left=$((slaunch_warning ? slaunch_warning : 30))
+      [[ $reason == preemption ]] || ((left <= slaunch_warning + 60)) || left=$((slaunch_warning + 60)) # Slurm is up to a minute early; or somebody else sent it
+      left=$((left - (left > 60 ? 20 : left / 3))) until=$((SECONDS + left)) # the rest is for our own end
+      say saving seconds="$left" signal="$slaunch_signal" reason="$reason" ;;
+    *) ((SECONDS < until)) || end 74 time-limit 'the command did not end in time after the warning' 'a longer --signal-before gives it more time' ;;
+  esac
 }
 signal_command() { # SIGNAL: to the command's processes, but for a shell that only waits for another: it would die of it, and leave that one alone
   local pid waits caught
   while read -r pid waits; do
     caught=$(awk '/^SigCgt/ { print substr($2, length($2) - 7) }' "/proc/$pid/status" 2>/dev/null)
-    [[ $waits == 1 ]] && ! ((16#${caught:-0} >> $(kill -l "$1") - 1 & 1)) || kill -s "$1" "$pid" 2>/dev/null
+    if ((!waits || 16#${caught:-0} >> $(kill -l "$1") - 1 & 1)); then kill -s "$1" "$pid" 2>/dev/null; fi
   done < <(cat /proc/[0-9]*/stat 2>/dev/null | awk -v group="$command_pid" '
     { id = $1; sub(/.*\) /, ""); if ($3 == group) parent[id] = $2 }
     END { for (id in parent) waits[parent[id]] = 1; for (id in parent) print id, id in waits }')

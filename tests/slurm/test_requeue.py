@@ -20,7 +20,8 @@ COUNTS = """echo "LIFE $SLAUNCH_RESTART"
 cat >"$SLAUNCH_RUN_DIR/count.sh" <<'END'
 count=$(cat "$SLAUNCH_RUN_DIR/count" 2>/dev/null || echo 0)
 echo "FROM $count"
-trap 'echo $count >"$SLAUNCH_RUN_DIR/count"; echo "SAVED $count"; exit 0' SIGNAL
+is_up() { [[ ! -e ${RAY_TMPDIR%/t} ]] || echo ' with Ray'; }
+trap 'echo $count >"$SLAUNCH_RUN_DIR/count"; echo "SAVED $count$(is_up)"; exit 0' SIGNAL
 until ((++count > (SLAUNCH_RESTART + 1) * 3)); do sleep 0.1; done
 ((SLAUNCH_RESTART < 2)) || { echo DONE; exit 7; }
 echo "UP $SLAUNCH_RESTART"
@@ -47,15 +48,17 @@ def warn(job: Job) -> None:
 
 
 def next_life(job: Job) -> None:
-    """A requeued job waits for two minutes; not here."""
-    begun = job.log.count(" starting ")
-    for _ in range(300):
+    """A requeued job waits for two minutes; not here. But a second it needs: else slurmd takes it for the former life."""
+    begun, asked = job.log.count(" starting "), False
+    for _ in range(600):
         state = job.cluster.job(job.id)
         if job.log.count(" starting ") > begun:
             return
-        if state["Reason"] == "BeginTime":
-            job.cluster.run(["scontrol", "update", f"JobId={job.id}", "StartTime=now"], user="root", check=True)
-        time.sleep(0.2)
+        if not asked and (state["JobState"], state["Reason"]) == ("PENDING", "BeginTime"):
+            soon = ["scontrol", "update", f"JobId={job.id}", "StartTime=now+2seconds"]
+            job.cluster.run(soon, user="root", check=True)
+            asked = True
+        time.sleep(0.1)
     raise AssertionError(f"no other life began: {state}\n{job.log}")
 
 
@@ -79,8 +82,8 @@ def test_three_lives(cluster: Cluster) -> None:
     job.wait()
     assert (job.state["JobState"], job.code, job.state["Restarts"]) == ("FAILED", 7, "2"), job.log
     told = [line for line in job.output if not line.startswith(("slurmstepd", "User defined signal"))]
-    lives = ["LIFE 0", "FROM 0", "UP 0", "SAVED 4", "after it: 0"]
-    lives += ["LIFE 1", "FROM 4", "UP 1", "SAVED 7", "after it: 0", "LIFE 2", "FROM 7", "DONE", "after it: 7"]
+    lives = ["LIFE 0", "FROM 0", "UP 0", "SAVED 4 with Ray", "after it: 0"]
+    lives += ["LIFE 1", "FROM 4", "UP 1", "SAVED 7 with Ray", "after it: 0", "LIFE 2", "FROM 7", "DONE", "after it: 7"]
     assert told == lives, job.log
     assert said(job, "requeue") == ["restart=1 reason=time-limit", "restart=2 reason=time-limit"]
     assert [re.sub(r"\d+", "N", line) for line in said(job, "saving")] == [
@@ -167,37 +170,46 @@ def test_a_command_that_does_not_end_is_ended(cluster: Cluster) -> None:
     assert "Slurm did not requeue it: Requested operation is presently disabled" in job.end["cause"]
 
 
-def test_preemption_with_a_grace(make_cluster: Callable[..., Cluster]) -> None:
-    """Slurm tells only the steps, and would requeue neither of the two: the script had ended by itself."""
-    urgent = "PartitionName=urgent Nodes=ALL PriorityTier=9 PreemptMode=OFF State=UP"
-    modes = [
-        f"PartitionName={mode} Nodes=ALL PriorityTier=1 PreemptMode={mode} GraceTime=30"
-        for mode in ("requeue", "cancel")
-    ]
-    plain = "PartitionName=plain Nodes=ALL PriorityTier=1 PreemptMode=CANCEL GraceTime=30"
-    conf = ["PreemptType=preempt/partition_prio", "PreemptMode=REQUEUE", urgent, *modes, plain]
-    cluster = make_cluster(nodes=3, slurm_conf_extra=conf)
-    ours = [
-        long(cluster, partition="requeue", command=counts("TERM"), exclusive=True, node="n1"),
-        long(cluster, partition="cancel", command=counts(), exclusive=True, node="n2", signal_before=60),
-        long(cluster, partition="plain", command="echo UP 0; sleep 900", exclusive=True, node="n3", requeue=False),
-    ]
-    for job in ours:
-        job.wait_for("\nUP 0")
-    cluster.run(["sbatch", "--partition=urgent", "--nodes=3", "--exclusive", "--wrap=true"], check=True)
-    for job in ours[:2]:
-        job.wait_for("outcome=requeued")
-        assert said(job, "requeue") == ["restart=1 reason=preemption"], job.log
-        assert "SAVED 4" in job.output
-    ours[2].wait()
-    assert (ours[2].end["outcome"], ours[2].code) == ("ended-from-outside", 75), ours[2].log
-    for job in ours[:2]:
-        next_life(job)
-    for job in ours[:2]:
-        job.wait_for("\nUP 1")
-        assert "FROM 4" in job.output
-        cluster.run(["scancel", job.id], check=True)
-        job.wait()
-        assert job.state["JobState"] == "CANCELLED"
-        assert job.end["outcome"] == "ended-from-outside"
+def test_preemption(make_cluster: Callable[..., Cluster]) -> None:
+    """With a grace Slurm tells only the steps, and requeues nothing that ends by itself; without, it tells all of it."""
+    conf = ["PreemptType=preempt/partition_prio", "PreemptMode=REQUEUE", "PreemptParameters=send_user_signal"]
+    conf.append("PartitionName=urgent Nodes=ALL PriorityTier=9 PreemptMode=OFF State=UP")
+    for mode in ("REQUEUE", "CANCEL"):
+        conf += [f"PartitionName={mode}-{grace} Nodes=ALL PreemptMode={mode} GraceTime={grace}" for grace in (0, 30)]
+    cluster = make_cluster(nodes=6, slurm_conf_extra=conf)
+
+    def job(node: str, partition: str, signal: str = "TERM", **options: Any) -> Job:
+        return long(cluster, node=node, partition=partition, exclusive=True, command=counts(signal), **options)
+
+    again = {
+        "preemption": [
+            job("n1", "REQUEUE-30"),
+            job("n2", "CANCEL-30"),
+            warned := job("n3", "CANCEL-30", "USR1", signal_before=60),
+            job("n4", "CANCEL-0"),
+        ],
+        "slurm": [job("n5", "REQUEUE-0")],
+    }
+    once = job("n6", "CANCEL-30", requeue=False, load_env=["SLAUNCH_RUN_DIR=/tmp", standing_ray(cluster)])
+    for one in (*again["preemption"], *again["slurm"], once):
+        one.wait_for("\nUP 0")
+    cluster.run(["sbatch", "--partition=urgent", "--nodes=6", "--exclusive", "--wrap=true"], check=True)
+    for reason, jobs in again.items():
+        for one in jobs:
+            one.wait_for("outcome=requeued")
+            assert said(one, "requeue") == [f"restart=1 reason={reason}"], one.log
+            assert "SAVED 4" in one.log, one.log
+    assert "SAVED 4 with Ray" in warned.output, "Slurm has sent it the signal in the place of SIGTERM for the nodes"
+    once.wait()
+    assert (once.end["outcome"], once.code) == ("ended-from-outside", 75), once.log
+    assert once.end["cause"] == "the job was ended from outside (preemption)"
+    next_life(warned)
+    warned.wait_for("\nUP 1")
+    assert "FROM 4" in warned.output
+    warn(warned)
+    cluster.run(["scancel", warned.id], check=True)
+    warned.wait()
+    assert warned.state["JobState"] == "CANCELLED", "not requeued, though its time was short"
+    for one in (*again["preemption"], *again["slurm"]):
+        cluster.run(["scancel", one.id], check=True)
     assert left_behind(cluster) == []
