@@ -1,4 +1,4 @@
-"""Work that is longer than a job: it saves its state when the job's time is short, and the next life goes on from there.
+"""Work that is longer than a job: it saves its state when the time is short, and the next life goes on from there.
 
 slurm-launch --exp-name long --time 24:00:00 --signal-before 300 --requeue -- python checkpoint.py --steps 100000
 """

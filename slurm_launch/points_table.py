@@ -1,7 +1,7 @@
 """The table of a sweep, `<name>.points.csv`: which point each task of its array has. For people and spreadsheets too.
 
-    task,job,lr,seed,log
-    0,1234_0,1e-3,0,/home/me/test_20261116-025047_0.log
+task,job,lr,seed,log
+0,1234_0,1e-3,0,/home/me/test_20261116-025047_0.log
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from math import inf
 
-from slurm_launch import site_rules, values
+from slurm_launch import values
 
 # Asking
 

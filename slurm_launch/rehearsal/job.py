@@ -109,7 +109,8 @@ class Folder:
 
     def restarts(self) -> int:
         """How many there are, with the one that somebody has asked for."""
-        return max(self.life().restarts, (self.read("requeue.json") or {}).get("restarts", 0))
+        asked = self.read("requeue.json") or {"restarts": 0}
+        return max(self.life().restarts, int(asked["restarts"]))
 
     def ask_for_restart(self) -> None:
         self.write("requeue.json", {"restarts": self.life().restarts + 1})

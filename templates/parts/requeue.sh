@@ -24,7 +24,7 @@ runs_again() { # true when the job will: Slurm has seen to it already, or does s
   if [[ $fate != requeued ]]; then
     ((slaunch_restart < slaunch_restarts)) || { why_not="it has been requeued $slaunch_restart times (--max-restarts $slaunch_restarts)" && return 1; }
     for _ in {1..5}; do
-      ! said=$(timeout 20 scontrol requeue "$job" 2>&1) || break
+      ! said=$(timeout 20 scontrol requeue "$job" 2>&1) && [[ $said != *'pending execution'* ]] || break # pending: an answer got lost
       why_not="Slurm did not requeue it: ${said:-no answer}"
       [[ ! $said || $said == *[Cc]ontact* || $said == *'timed out'* ]] || return 1
       sleep 2 && false

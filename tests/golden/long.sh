@@ -43,7 +43,7 @@ runs_again() { # true when the job will: Slurm has seen to it already, or does s
   if [[ $fate != requeued ]]; then
     ((slaunch_restart < slaunch_restarts)) || { why_not="it has been requeued $slaunch_restart times (--max-restarts $slaunch_restarts)" && return 1; }
     for _ in {1..5}; do
-      ! said=$(timeout 20 scontrol requeue "$job" 2>&1) || break
+      ! said=$(timeout 20 scontrol requeue "$job" 2>&1) && [[ $said != *'pending execution'* ]] || break # pending: an answer got lost
       why_not="Slurm did not requeue it: ${said:-no answer}"
       [[ ! $said || $said == *[Cc]ontact* || $said == *'timed out'* ]] || return 1
       sleep 2 && false
@@ -51,7 +51,7 @@ runs_again() { # true when the job will: Slurm has seen to it already, or does s
   fi
   say requeue restart="$((slaunch_restart + 1))" reason="$reason"
 }
-ask_slurm() { # what it says of the job: sets fate (requeued, preempted, time-limit, node-lost, runs, cancelled or nothing) and ends, the time
+ask_slurm() { # what it says of the job: sets fate (requeued, preempted, grace, limit, lost, runs, cancelled or nothing) and ends, the time
   local job && fate='' ends=''
   job=$(SLURM_TIME_FORMAT=standard timeout 9 scontrol show job -o "$SLURM_JOB_ID" | grep "^JobId=$SLURM_JOB_ID ") || return 0
   [[ ! $job =~ \ EndTime=(2[^ ]*) ]] || ends=${BASH_REMATCH[1]}
@@ -59,8 +59,8 @@ ask_slurm() { # what it says of the job: sets fate (requeued, preempted, time-li
     *" PreemptTime=${ends:-?}"*) fate=preempted ;; # while a grace lasts, its end is later
     *' JobState=RUNNING '*' PreemptTime=2'*) fate=grace ;;
     *' JobState=RUNNING '*) fate=runs ;;
-    *' Reason=TimeLimit '*) fate=time-limit ;;
-    *' Reason='*Node*' Dependency='*) fate=node-lost ;;
+    *' Reason=TimeLimit '*) fate=limit ;;
+    *' Reason='*Node*' Dependency='*) fate=lost ;;
     *) fate=cancelled ;;
   esac
   [[ ! $job =~ \ Restarts=([0-9]+) ]] || ((BASH_REMATCH[1] <= slaunch_restart)) || fate=requeued
@@ -72,8 +72,8 @@ asked_to_end() { # again and again while ended_by says by whom. SIGTERM means no
       ask_slurm && case $fate in
         requeued) reason=slurm ;;
         preempted) reason=preemption ;;
-        time-limit) end 74 time-limit 'the time limit was reached' 'ask for more with --time; --signal-before gives the command time to save its work' ;;
-        node-lost) reason='' && end 72 node-lost 'Slurm has lost a node of the job' 'sinfo -R may tell why; submit again' ;;
+        limit) end 74 time-limit 'the time limit was reached' 'ask for more with --time; --signal-before gives the command time to save its work' ;;
+        lost) reason='' && end 72 node-lost 'Slurm has lost a node of the job' 'sinfo -R may tell why; submit again' ;;
         *) reason='' ;;
       esac
       end 75 ended-from-outside "the job was ended from outside ($ended_by)" 'scancel or preemption: sacct tells which' ;;

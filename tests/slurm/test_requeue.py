@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.slurm.conftest import left_behind
+from tests.slurm.conftest import SUITE, left_behind
 from tests.slurm.jobs import HOME, Job, standing_ray, submit, wrapped_ray
-from tests.testbed import Cluster
+from tests.testbed import Cluster, rootfs
 
 pytestmark = pytest.mark.slurm
 
-# Counts, saves the count when it is told to, and goes on from there. Its first shell only waits for the one that counts.
+# Counts, saves the count when it is told to, and goes on from there. Its first shell only waits for the one that does.
 COUNTS = """echo "LIFE $SLAUNCH_RESTART"
 cat >"$SLAUNCH_RUN_DIR/count.sh" <<'END'
 count=$(cat "$SLAUNCH_RUN_DIR/count" 2>/dev/null || echo 0)
@@ -48,7 +48,7 @@ def warn(job: Job) -> None:
 
 
 def next_life(job: Job) -> None:
-    """A requeued job waits for two minutes; not here. But a second it needs: else slurmd takes it for the former life."""
+    """A requeued job waits for two minutes; not here. A second it needs: else slurmd takes it for the former life."""
     begun, asked = job.log.count(" starting "), False
     for _ in range(600):
         state = job.cluster.job(job.id)
@@ -138,7 +138,8 @@ def test_requeued_from_outside_in_the_bring_up(cluster: Cluster) -> None:
 
 def test_a_task_of_an_array_is_requeued_alone(cluster: Cluster) -> None:
     """The last task has the array's own id, by which Slurm would requeue all of them."""
-    command = "((SLURM_ARRAY_TASK_ID * (1 - SLAUNCH_RESTART))) && exit 85; echo UP $SLAUNCH_RESTART; until [[ -e over ]]; do sleep 0.1; done"
+    command = "((SLURM_ARRAY_TASK_ID * (1 - SLAUNCH_RESTART))) && exit 85\n"
+    command += "echo UP $SLAUNCH_RESTART; until [[ -e over ]]; do sleep 0.1; done"
     cluster.run(["rm", "-f", "over"], check=True)
     array = long(cluster, array="0-1", command=command)
     tasks = [Job(cluster, f"{array.id}_{number}", f"{array.name}_{number}") for number in (0, 1)]
@@ -171,15 +172,18 @@ def test_a_command_that_does_not_end_is_ended(cluster: Cluster) -> None:
 
 
 def test_preemption(make_cluster: Callable[..., Cluster]) -> None:
-    """With a grace Slurm tells only the steps, and requeues nothing that ends by itself; without, it tells all of it."""
-    conf = ["PreemptType=preempt/partition_prio", "PreemptMode=REQUEUE", "PreemptParameters=send_user_signal"]
+    """With a grace Slurm tells only the steps, and requeues nothing that ends by itself; without, it tells all."""
+    new = rootfs.slurm_version(rootfs.root_folder(SUITE)) >= (23, 2)
+    send = "PreemptParameters=send_user_signal" if new else "SlurmctldParameters=preempt_send_user_signal"
+    conf = ["PreemptType=preempt/partition_prio", "PreemptMode=REQUEUE", send]
     conf.append("PartitionName=urgent Nodes=ALL PriorityTier=9 PreemptMode=OFF State=UP")
     for mode in ("REQUEUE", "CANCEL"):
         conf += [f"PartitionName={mode}-{grace} Nodes=ALL PreemptMode={mode} GraceTime={grace}" for grace in (0, 30)]
     cluster = make_cluster(nodes=6, slurm_conf_extra=conf)
 
     def job(node: str, partition: str, signal: str = "TERM", **options: Any) -> Job:
-        return long(cluster, node=node, partition=partition, exclusive=True, command=counts(signal), **options)
+        options = {"command": counts(signal), **options}
+        return long(cluster, node=node, partition=partition, exclusive=True, **options)
 
     again = {
         "preemption": [
@@ -190,7 +194,7 @@ def test_preemption(make_cluster: Callable[..., Cluster]) -> None:
         ],
         "slurm": [job("n5", "REQUEUE-0")],
     }
-    once = job("n6", "CANCEL-30", requeue=False, load_env=["SLAUNCH_RUN_DIR=/tmp", standing_ray(cluster)])
+    once = job("n6", "CANCEL-30", requeue=False, command="echo; echo UP 0; sleep 900")
     for one in (*again["preemption"], *again["slurm"], once):
         one.wait_for("\nUP 0")
     cluster.run(["sbatch", "--partition=urgent", "--nodes=6", "--exclusive", "--wrap=true"], check=True)

@@ -456,7 +456,7 @@ class TestTexts:
         text = self.uncommented(starter_file())
         given = yaml.safe_load(text)
         assert set(given) == {name.replace("_", "-") for name, option in options().items() if option.layered}
-        text = "\n".join(line for line in text.splitlines() if not line.startswith(("mem-per", "profile", "idle")))
+        text = "\n".join(line for line in text.splitlines() if not line.startswith(("mem-per", "profile", "idle", "signal:")))
         project(text)
         spec = found().spec()
         assert (spec.num_nodes, spec.time, spec.env) == (3, "1:30:00", {"OMP_NUM_THREADS": "4"})
@@ -477,7 +477,7 @@ class TestTexts:
         facts = {name.replace("_", "-"): fact.example for name, fact in FACTS.items()}
         assert {**yaml.safe_load(text), "partitions": None}.items() >= {**facts, "partitions": None}.items()
         assert yaml.safe_load(text)["partitions"] == {**facts["partitions"], "cpu": None}
-        profile("juwels", "\n".join(line for line in text.splitlines() if not line.startswith("mem-per")))
+        profile("juwels", "\n".join(line for line in text.splitlines() if not line.startswith(("mem-per", "signal:"))))
         profile("base", "")
         assert found({**NEEDED, "profile": "juwels"}).spec().partition == "main"
 
