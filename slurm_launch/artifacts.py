@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
 import stat
 import tempfile
@@ -111,6 +112,11 @@ def remove_directories(made: list[Path]) -> None:
     for directory in reversed(made):
         with suppress(OSError):
             directory.rmdir()
+
+
+def sha256(path: Path) -> str:
+    """What a file holds, as a number that no other content has."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def remove(path: Path) -> None:

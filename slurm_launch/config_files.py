@@ -175,7 +175,7 @@ def read_file(path: Path, describe: Describe, forbidden: Mapping[str, str], cwd:
                 facts[field] = _fact(value, (field,), lines, describe)
                 continue
             layer[field] = _given(field, value, key_at, describe)
-            if field == "template":
+            if field in ("template", "sweep_file"):
                 layer[field] = _beside_file(layer[field], path, cwd)
         except UsageError as problem:
             problem.at = problem.at or describe(value.start_mark.line + 1 if value.start_mark else line)
@@ -241,18 +241,25 @@ def compose(path: Path) -> Any:
 
     try:
         return yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
+        raise yaml_problem(error, text, path) from None
+
+
+def yaml_problem(error: Exception, text: str, path: Path) -> UsageError:
+    """What is wrong with a file that is no YAML."""
+    import yaml
+
+    if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         where = f"{path}:{mark.line + 1}" if mark else str(path)
         what = ", ".join(part for part in (error.context, error.problem) if part)
         hint = "indent with spaces, not tabs" if "\\t" in what else "put texts that contain : # { or [ in quotes"
-        raise UsageError(f"not valid YAML: {what}", at=where, hint=hint) from None
-    except yaml.reader.ReaderError as error:
+        return UsageError(f"not valid YAML: {what}", at=where, hint=hint)
+    if isinstance(error, yaml.reader.ReaderError):
         where = f"{path}:{text.count(chr(10), 0, error.position) + 1}"
         message = f"not valid YAML: the character {chr(error.character)!a} is not allowed"
-        raise UsageError(message, at=where, hint="remove it") from None
-    except RecursionError:
-        raise UsageError("not valid YAML: nested too deeply", at=str(path), hint="is it the right file?") from None
+        return UsageError(message, at=where, hint="remove it")
+    return UsageError("not valid YAML: nested too deeply", at=str(path), hint="is it the right file?")
 
 
 def _pairs(node: Any, path: Path, problems: list[UsageError]) -> Iterator[tuple[Any, Any]]:
@@ -283,6 +290,8 @@ def _given(field: str, node: Any, at: str, describe: Describe) -> Given:
     if node.id == "scalar":
         return Given((Item(_text(node, key, at), at),), at)
     if node.id == "mapping" and not is_mapping(field):
+        if field == "worker_group":  # one group, written out
+            return Given((Item(",".join(item.text for item in _items(node, key, describe)), at),), at)
         raise UsageError(f"{key} takes a list, not a mapping", at=at, hint=f"write `{key}: [ONE, TWO]`")
     return Given(tuple(_items(node, key, describe)), at)
 
@@ -293,6 +302,11 @@ def _items(node: Any, key: str, describe: Describe) -> Iterator[Item]:
     for name, value in pairs:
         first = value if name is None else name
         at = describe(first.start_mark.line + 1)
+        if key == "worker-group" and value.id == "mapping":
+            yield Item(",".join(item.text for item in _items(value, key, describe)), at)
+            continue
+        if key == "sweep" and name is not None and value.id == "sequence":
+            value = _one_text(value, key, describe)
         if value.id != "scalar" or (name is not None and name.id != "scalar"):
             raise UsageError(f"{key} has an item that is not a plain text", at=at, hint="put no list into a list")
         if name is None:
@@ -309,6 +323,22 @@ def _items(node: Any, key: str, describe: Describe) -> Iterator[Item]:
         yield Item(label if _is_null(value) else f"{label}={_text(value, key, at)}", at)
 
 
+def _one_text(node: Any, key: str, describe: Describe) -> Any:
+    """The list of values that a key of a sweep takes as the text that it stands for."""
+    import yaml
+
+    from slurm_launch.sweep import written
+
+    at = describe(node.start_mark.line + 1)
+    if any(item.id != "scalar" for item in node.value):
+        raise UsageError(f"{key} has an item that is not a plain text", at=at, hint="put no list into a list")
+    try:
+        text = written([_text(item, key, at) for item in node.value])
+    except ValueError as problem:
+        raise UsageError(f"{key} {problem}", at=at, hint=getattr(problem, "hint", None)) from None
+    return yaml.ScalarNode("tag:yaml.org,2002:str", text, node.start_mark, node.end_mark)
+
+
 _PLAIN_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "timestamp", "value")}
 
 
@@ -323,7 +353,7 @@ def _is_null(node: Any) -> bool:
 
 
 def _beside_file(given: Given, path: Path, cwd: Path) -> Given:
-    """A template that a file names lies beside that file, wherever the command is called."""
+    """A template, or the points of a sweep, that a file names lies beside that file, wherever the command is called."""
     if not isinstance(given.value, str) or not given.value or os.path.isabs(given.value):
         return given
     if given.value.startswith("~"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from slurm_launch.components import ONCE, components
 from slurm_launch.errors import UsageError
 from slurm_launch.spec import options
 from slurm_launch.values import show
@@ -13,18 +14,30 @@ if TYPE_CHECKING:
     from slurm_launch.spec import LaunchSpec
 
 
-def directive_lines(spec: LaunchSpec, log: str) -> list[str]:
-    """The lines in their fixed order; the user's additions last, or in place of ours of the same name."""
+def directive_lines(spec: LaunchSpec, log: str, tasks: str | None = None) -> list[str]:
+    """The lines in their fixed order; the user's additions last, or in place of ours of the same name.
+
+    `tasks` are those of a sweep; an array's stand in the spec."""
+    found: list[str] = []
+    for place, component in enumerate(components(spec) or [spec]):
+        wanted = _wanted(component, log, spec.tasks(tasks))
+        found += ["#SBATCH hetjob"] if place else []
+        found += [_line(key, value) for key, value in wanted.items() if not (place and key in ONCE)]
+    return found
+
+
+def _wanted(spec: LaunchSpec, log: str, tasks: str | None) -> dict[str, str | None]:
+    """The directives of a job, or of one component of it."""
     wanted: dict[str, str | None] = {
         "job-name": spec.exp_name,
-        "output": _log_pattern(log, array=spec.array is not None),
+        "output": _log_pattern(log, array=tasks is not None),
         "open-mode": "append",  # a requeued job must not erase what the first one wrote
         "nodes": str(spec.nodes),
         "ntasks-per-node": "1",
     }
     wanted.update(_gpus(spec))
     for name, option in options().items():
-        value = getattr(spec, name)
+        value = tasks if name == "array" else getattr(spec, name)
         if option.sbatch and value is not None:
             wanted[option.sbatch] = str(value)
     if spec.exclusive:
@@ -36,7 +49,7 @@ def directive_lines(spec: LaunchSpec, log: str) -> list[str]:
     if spec.on_node_loss == "continue":
         wanted["no-kill"] = None  # else Slurm itself ends the job when a node fails
     wanted.update(spec.sbatch)
-    return [_line(key, value) for key, value in wanted.items() if key not in spec.no_sbatch]
+    return {key: value for key, value in wanted.items() if key not in spec.no_sbatch}
 
 
 def _log_pattern(log: str, array: bool) -> str:

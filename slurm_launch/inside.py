@@ -25,6 +25,7 @@ class Place:
     directory: str  # the beginning of the job's directories on the nodes
     life: Life
     log: str
+    parts: tuple[str, ...] = ()  # the nodes of each component of a heterogeneous job
 
 
 def find(run: Run, argument: str | None, ask: Asking) -> Place:
@@ -42,7 +43,7 @@ def find(run: Run, argument: str | None, ask: Asking) -> Place:
     if life is None or life.head is None or life.directory is None or not job.isdigit():
         hint = "its script was made by an older slurm-launch, or edited"
         raise WrongMoment(f"the log of job {task.id} does not tell where its Ray is", at=task.log, hint=hint)
-    return Place(run, task.id, job, life.head, life.directory, life, task.log)
+    return Place(run, task.id, job, life.head, life.directory, life, task.log, task.parts)
 
 
 def task_of(run: Run, argument: str | None) -> str | None:
@@ -85,7 +86,8 @@ def argv(
     """srun for a command, or without words a shell, with the environment of the job's own command."""
     code = (TEMPLATES / "attach.sh").read_text(encoding="utf-8")
     label = re.sub(r"[^\w.-]", "", place.run.name)
-    step = slurm_jobs.step_argv(place.job, place.head, place.run.cluster, pty=pty, unbuffered=unbuffered)
+    to = (place.job, place.head, place.run.cluster)
+    step = slurm_jobs.step_argv(*to, parts=place.parts, pty=pty, unbuffered=unbuffered)
     stream = "--pty" if pty else "--unbuffered" if unbuffered else ""  # for a srun within this one
     return [*step, "bash", "-c", code, "attach", place.directory, label, node or "", stream, *words]
 
@@ -183,7 +185,7 @@ def token(place: Place, ask: Asking) -> str:
     if place.life.auth != "token":
         raise WrongMoment(f"job {place.task} was started with --auth off: its Ray asks for no token")
     code = '[[ -O $1.0 && ! -L $1.0 ]] && exec cat -- "$1.0/token"'
-    step = slurm_jobs.step_argv(place.job, place.head, place.run.cluster)
+    step = slurm_jobs.step_argv(place.job, place.head, place.run.cluster, parts=place.parts)
     result = ask([*step, "bash", "-c", code, "bash", place.directory])
     found = result.stdout.strip()
     if result.returncode or not found:

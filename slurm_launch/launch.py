@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurm_launch import __version__, artifacts, index, process, runs, slurm
+from slurm_launch import __version__, artifacts, index, points_table, process, runs, slurm, sweep_file
 from slurm_launch.errors import SlurmUnavailable, SubmitRefused, UsageError
 from slurm_launch.process import Result, Runner
 from slurm_launch.runs import Run
@@ -19,6 +19,7 @@ from slurm_launch.spec import LaunchSpec
 
 if TYPE_CHECKING:
     from slurm_launch.script import Embedded
+    from slurm_launch.sweep import Points
 
 Tell = Callable[[str], object]  # gets what the user should know beside the result, a line at a time
 PathText = str | os.PathLike[str]
@@ -33,12 +34,14 @@ def render(
     when: datetime | None = None,
     run_dir: str | None = None,
     embedded: Embedded | None = None,
+    points: Points | None = None,
 ) -> str:
     """The script for a spec, as text.
 
     The same arguments give the same bytes. `name` is the run's name, by default `<exp_name>_<date>-<time>` of
     `when`, which is by default now. `run_dir` is the directory of the log as the job sees it, by default the
-    spec's. `embedded` is the origin of the spec that the header tells, by default the values given.
+    spec's. `embedded` is the origin of the spec that the header tells, by default the values given. `points` are
+    those of a sweep, by default the ones that the spec asks for.
     """
     from slurm_launch.script import render_script  # jinja2 costs time
 
@@ -49,6 +52,7 @@ def render(
         when=when,
         run_dir=spec.run_dir if run_dir is None else run_dir,
         embedded=embedded,
+        points=points,
     )
 
 
@@ -75,6 +79,7 @@ def plan(
     when: datetime | None = None,
     hold: bool = False,
     embedded: Embedded | None = None,
+    points: Points | None = None,
 ) -> Plan:
     """What `submit` with the same arguments would do; nothing is written and Slurm is not asked."""
     env = os.environ if env is None else env
@@ -84,7 +89,7 @@ def plan(
     _, dropped = slurm.scrub(env, spec.sbatch)
     return Plan(
         name=files.name,
-        text=render(spec, name=files.name, when=when, run_dir=place.in_script, embedded=embedded),
+        text=render(spec, name=files.name, when=when, run_dir=place.in_script, embedded=embedded, points=points),
         script=str(files.script),
         log=str(files.log),
         record=str(files.record),
@@ -104,10 +109,11 @@ def submit(
     hold: bool = False,
     runner: Runner = process.run,
     embedded: Embedded | None = None,
+    points: Points | None = None,
     timeout: float = TIMEOUT,
     tell: Tell = warn,
 ) -> Run:
-    """Write the script, hand it to sbatch, write the record.
+    """Write the script, hand it to sbatch, write the record; of a sweep the table of its points too.
 
     The job runs in `cwd` (by default here) with the environment `env` (by default ours), less what would
     override the script: `tell` hears of it, and of sbatch's own warnings.
@@ -119,24 +125,29 @@ def submit(
     when = _local(when)
     place = _place(spec, cwd, env)
     clean, dropped = slurm.scrub(env, spec.sbatch)
+    if spec.is_sweep and points is None:
+        points = sweep_file.points_of(spec)  # once: the file may change meanwhile
     made: list[Path] = []
     files: artifacts.Files | None = None
     asked = False
 
     def text_of(name: str) -> str:
-        return render(spec, name=name, when=when, run_dir=place.in_script, embedded=embedded)
+        return render(spec, name=name, when=when, run_dir=place.in_script, embedded=embedded, points=points)
 
     try:
         # The log stands in there too: where its directory is missing, Slurm accepts the job and loses it.
         made = artifacts.make_directory(place.run_dir)
         files = artifacts.create_script(place.run_dir, spec.exp_name, when, text_of)
         argv = slurm.sbatch_argv(str(files.script), hold=hold)
-        run = _new_run(spec, place, files, when, argv)
+        run = _new_run(spec, place, files, when, argv, points)
         runs.write(run)  # before there is a job: a job without a record would be lost
         for note in dropped.notes():
             tell(note)
         asked = True
-        return _ask(run, clean | {"PWD": place.submit_dir}, runner, timeout, tell)
+        run = _ask(run, clean | {"PWD": place.submit_dir}, runner, timeout, tell)
+        if points is not None:
+            _write_table(run, points, tell)
+        return run
     except BaseException as error:
         if not asked or isinstance(error, process.NotFound):
             if files is not None:
@@ -169,6 +180,13 @@ def _ask(run: Run, env: Mapping[str, str], runner: Runner, timeout: float, tell:
         tell(f"job {job_id} is submitted and goes on; `scancel {job_id}` ends it")
         raise
     return run
+
+
+def _write_table(run: Run, points: Points, tell: Tell) -> None:
+    try:
+        points_table.write(run, points)
+    except UsageError as error:  # as with the record
+        tell(f"job {run.job_id} is submitted, but there is no table of its points: {error}")
 
 
 def _judge(run: Run, result: Result, look: str) -> tuple[str, str | None]:
@@ -215,7 +233,9 @@ def _place(spec: LaunchSpec, cwd: PathText | None, env: Mapping[str, str]) -> _P
     return _Place(submit_dir, run_dir, given if relative else str(run_dir))
 
 
-def _new_run(spec: LaunchSpec, place: _Place, files: artifacts.Files, when: datetime, argv: list[str]) -> Run:
+def _new_run(
+    spec: LaunchSpec, place: _Place, files: artifacts.Files, when: datetime, argv: list[str], points: Points | None
+) -> Run:
     return Run(
         name=files.name,
         exp_name=spec.exp_name,
@@ -233,6 +253,9 @@ def _new_run(spec: LaunchSpec, place: _Place, files: artifacts.Files, when: date
         user=runs.user_name(),
         host=socket.gethostname(),
         version=__version__,
+        array=spec.tasks(None if points is None else sweep_file.task_numbers(spec, points)),
+        points=None if points is None else str(files.points),
+        script_sha256=artifacts.sha256(files.script),
     )
 
 

@@ -10,10 +10,13 @@ from typing import Any, get_args
 
 from slurm_launch.errors import UsageError
 from slurm_launch.spec import ALTERNATIVES, LaunchSpec, flag_name, options
+from slurm_launch.sweep import written
 from slurm_launch.values import code, is_yes, show
 
 # Lists in which a second item like the first says nothing new. Arguments and code may well repeat.
 _ONCE = ("modules", "no_sbatch")
+# Mappings whose order means something: in JSON they are lists, which nobody sorts. A key stands but once in a layer.
+_ORDERED = ("sweep",)
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,9 @@ def merge(layers: Sequence[Layer]) -> tuple[Layer, list[UsageError]]:
                 problems.append(UsageError(f"{flags} exclude one another", at=at, hint="give one of them"))
                 layer = {name: given for name, given in layer.items() if name not in chosen[1:]}
             if chosen:
-                merged = {name: given for name, given in merged.items() if name not in names}
+                out = [name for name in names if name not in chosen or not is_list(name)]  # a list is added to, below
+                merged = {name: given for name, given in merged.items() if name not in out}
+        problems += [problem for name in _ORDERED if name in layer for problem in _repeated(name, layer[name])]
         for name, given in layer.items():
             merged[name] = _added(name, merged.get(name), given) if is_list(name) else given
     return merged, problems
@@ -127,6 +132,19 @@ def _added(name: str, lower: Given | None, higher: Given) -> Given:
     return Given(dropped + items, higher.at)
 
 
+def _repeated(name: str, given: Given) -> list[UsageError]:
+    """What is wrong with a layer that has a key twice: the second would hide the first."""
+    first: dict[str, Item] = {}
+    for item in given.value if isinstance(given.value, tuple) else ():
+        key = _key(name, item.text)
+        if key in first:
+            at = ", ".join(dict.fromkeys((first[key].at, item.at)))
+            hint = "give each key once, with all of its values: lr=1e-3,1e-4"
+            return [UsageError(f"{flag_name(name)} has {show(key)} twice", at=at, hint=hint)]
+        first[key] = item
+    return []
+
+
 def _key(name: str, text: str) -> str:
     key = text.partition("=")[0].strip()
     return key.lstrip("-") if name == "sbatch" else key
@@ -137,7 +155,7 @@ def _texts(value: Any) -> list[str]:
     if value is None or value == [] or value == {} or value == ():
         return [""]
     if isinstance(value, Mapping):
-        return [str(key) if text is None else f"{key}={text}" for key, text in value.items()]
+        return [str(key) if text is None else f"{key}={written(text)}" for key, text in value.items()]
     return [str(item) for item in value] if isinstance(value, (list, tuple)) else [str(value)]
 
 
@@ -167,7 +185,8 @@ def plain(layer: Layer) -> dict[str, Any]:
         value = given.value
         if isinstance(value, tuple):
             texts = [item.text for item in value]
-            found[name.replace("_", "-")] = _mapping(name, texts) if is_mapping(name) and "" not in texts else texts
+            by_key = is_mapping(name) and "" not in texts and name not in _ORDERED
+            found[name.replace("_", "-")] = _mapping(name, texts) if by_key else texts
         else:
             found[name.replace("_", "-")] = _typed(name, value)
     return found

@@ -170,7 +170,7 @@ def show_from_node(
     words += [str(MOST_FILES), *TELLING] if ray else []
     # The job's end is the step's, which slurmstepd tells aloud.
     ear = inside.Ear(lambda data: None if follow and b"slurmstepd" in data and b"*** STEP " in data else hear(data))
-    argv = [*slurm_jobs.step_argv(job, node, cluster), "--input=none", *words]
+    argv = [*slurm_jobs.step_argv(job, node, cluster, parts=task.parts), "--input=none", *words]
     result = interact(argv, env=slurm.query_env(env), hear=ear.hear)
     ear.close()
     if result == NOT_THERE:

@@ -59,6 +59,7 @@ class Task:
     nodes: str | None = None  # n[1-3]
     num_nodes: int | None = None
     partition: str | None = None
+    parts: tuple[str, ...] = ()  # the nodes of each component of a heterogeneous job, while Slurm tells
     expected: datetime | None = None  # its start, while it waits
     limit: datetime | None = None  # when its time is over, while it runs
     restarts: int = 0
@@ -233,6 +234,7 @@ class _Known:
         self.run = run
         self.tasks: list[Task] = []
         job, array = run.job_id or "", array_tasks.array_of(run)
+        self.is_array = array is not None  # found out once: the array may have thousands of tasks
         self.missing = (
             dict.fromkeys(f"{job}_{number}" for number in array_tasks.array_numbers(array)) if array else {job: None}
         )
@@ -245,7 +247,7 @@ class _Known:
     def enter(self, tasks: Iterable[Task]) -> None:
         open_ones = set(self.missing)
         for task in tasks:
-            ids = {task.id if array_tasks.array_of(self.run) else array_tasks.job_of(task.id)}
+            ids = {task.id if self.is_array else array_tasks.job_of(task.id)}
             ids = {one for text in ids for one in array_tasks.task_ids(text)}
             if ids & open_ones:
                 self.tasks.append(task)
@@ -412,6 +414,7 @@ def _task(run: Run, state: JobState, source: str) -> Task:
         nodes=state.nodes,
         num_nodes=state.num_nodes,
         partition=state.partition,
+        parts=state.parts,
         expected=state.started if waiting else None,
         limit=None if waiting or state.ended else state.end,
         restarts=state.restarts or 0,
@@ -476,7 +479,8 @@ def _by_log(run: Run, task_ids: Iterable[str], asked: bool = True) -> list[Task]
     # One that we cancelled while it waited leaves no trace at all: Slurm forgets such tasks of an array at once.
     ours = [task_id for task_id in traceless if asked and run.cancelled_at(task_id)]
     found += [replace(_unseen(run, one), state="CANCELLED", source="record") for one in _together(run, ours)]
-    rest = [task_id for task_id in traceless if task_id not in set(ours)]
+    known_end = set(ours)
+    rest = [task_id for task_id in traceless if task_id not in known_end]
     return found + [_unseen(run, task_id, asked) for task_id in _together(run, rest)]
 
 
@@ -485,4 +489,5 @@ def _together(run: Run, task_ids: Sequence[str]) -> list[str]:
     without = [task_id for task_id in task_ids if not os.path.exists(log_of(run, task_id))]
     if len(without) < 2:
         return list(task_ids)
-    return [*(task_id for task_id in task_ids if task_id not in set(without)), array_tasks.together(without)]
+    none = set(without)
+    return [*(task_id for task_id in task_ids if task_id not in none), array_tasks.together(without)]

@@ -10,6 +10,7 @@ from typing import Any
 from slurm_launch import array_tasks
 from slurm_launch.observe import TIMES, Task
 from slurm_launch.runs import Run
+from slurm_launch.task_points import PointsOf
 
 # The parts of a run, each between two of its times.
 PARTS = (
@@ -60,17 +61,38 @@ def state_of(tasks: Sequence[Task]) -> str:
     )
 
 
+def summary(tasks: Sequence[Task]) -> str:
+    """The state of a run for people; of an array in few words: 8 ok, 2 failed, 2 running."""
+    if len(tasks) == 1 and tasks_in(tasks[0]) == 1:
+        return tasks[0].state
+    counts = Counter(_in_a_word(task) for task in tasks for _ in range(tasks_in(task)))
+    words = ("ok", "failed", "cancelled", "running", "waiting", "unknown")
+    return ", ".join(f"{counts[word]} {word}" for word in words if counts[word])
+
+
+def _in_a_word(task: Task) -> str:
+    if task.ended:
+        return {"COMPLETED": "ok", "CANCELLED": "cancelled"}.get(task.state, "failed")
+    return "waiting" if task.waiting else "running" if task.running else "unknown"
+
+
 def tasks_in(task: Task) -> int:
     """How many tasks of an array `12_[4-9%2]` stands for."""
     return max(1, len(array_tasks.task_ids(task.id)))
 
 
-def as_json(run: Run, tasks: Sequence[Task], now: datetime) -> dict[str, Any]:
+def as_json(run: Run, tasks: Sequence[Task], now: datetime, points: PointsOf) -> dict[str, Any]:
     """A run for programs; one that is no array has its task's fields at the top, too."""
-    told = [_task_json(task, now) | {"cancelled": run.cancelled_at(task.id)} for task in tasks]
+    again = run.run_again()
+    told = [
+        _task_json(task, now)
+        | {"cancelled": run.cancelled_at(task.id), "run_again_as": again.get(task.id), "point": points.of(task.id)}
+        for task in points.each(run, tasks)
+    ]
     keys = ("name", "exp_name", "job_id", "cluster", "script", "log", "record")
     about = {key: getattr(run, key) for key in keys} | {"cancelled": max(run.cancelled.values(), default=None)}
     alone = told[0] if len(told) == 1 and "_" not in tasks[0].id else {"state": state_of(tasks)}
+    about["points"] = run.points
     return about | {key: value for key, value in alone.items() if key not in ("id", "log")} | {"tasks": told}
 
 
@@ -146,6 +168,8 @@ def status_rows(run: Run, task: Task, now: datetime) -> list[tuple[str, str]]:
     if "command-start" in times and task.phase == "command":
         since = duration((now - times["command-start"]).total_seconds())
         rows.append(("command", f"running since {clock(times['command-start'], now)}, for {since}"))
+    if name := run.run_again().get(task.id):
+        rows.append(("run again", f"as {name}"))
     rows.append(("log", task.log))
     return rows
 

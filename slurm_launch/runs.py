@@ -45,6 +45,8 @@ class Run:
     tasks: dict[str, Any] = field(default_factory=dict)  # how each job or task of an array ended, once that is known
     array: str | None = None  # the tasks of its array, whichever way they came about: 0-11%4
     points: str | None = None  # the table of a sweep's points
+    script_sha256: str | None = None  # of the script as we wrote it: people edit them
+    resubmitted: dict[str, str] = field(default_factory=dict)  # 12_[3,7]: name or record of the run that they are now
 
     def with_job(self, job_id: str, cluster: str | None, submitted: str) -> Run:
         return replace(self, job_id=job_id, cluster=cluster, submitted=submitted)
@@ -54,6 +56,10 @@ class Run:
         wanted = set(array_tasks.task_ids(task_id))
         times = [time for ids, time in self.cancelled.items() if ids == self.job_id or wanted <= _ids(ids)]
         return min(times, default=None)
+
+    def run_again(self) -> dict[str, str]:
+        """Which of its tasks, or its job, were run again, and as which run; the last time counts."""
+        return {one: name for ids, name in self.resubmitted.items() for one in array_tasks.task_ids(ids)}
 
     def to_json(self) -> str:
         data = asdict(self)
@@ -112,7 +118,9 @@ def read(path: str | os.PathLike[str]) -> Run:
 
 def _checked(data: Mapping[str, Any], at: str) -> Run:
     known = {one.name: str(one.type) for one in fields(Run)}
-    data = {"cancelled": {}, "tasks": {}, "array": None, "points": None, **data}  # unknown to the first records
+    later: dict[str, Any] = {"cancelled": {}, "tasks": {}, "resubmitted": {}}
+    later |= dict.fromkeys(("array", "points", "script_sha256"))
+    data = {**later, **data}  # these are unknown to the first records
     if not isinstance(data["cancelled"], dict):  # one time, or none, for all of it
         data["cancelled"] = {} if data["cancelled"] is None else {str(data.get("job_id")): data["cancelled"]}
     kinds: dict[str, Any] = {
@@ -136,6 +144,8 @@ def _checked(data: Mapping[str, Any], at: str) -> Run:
     for name, time in (*times, *(("cancelled", time) for time in data["cancelled"].values())):
         if not _is_time(time):
             raise _damaged(at, f"{name} is no time")
+    if not all(isinstance(name, str) and "\0" not in name for name in data["resubmitted"].values()):
+        raise _damaged(at, "resubmitted names no run")
     return Run(**{name: data[name] for name in known})
 
 
@@ -147,7 +157,9 @@ def _is_time(text: object) -> bool:
 
 
 def _where_it_is(run: Run, at: str) -> Run:
-    """A run whose directory was moved or copied: its log and its table have gone along. Its script is how Slurm knows the job."""
+    """A run whose directory was moved or copied: its log and its table have gone along.
+
+    Its script is how Slurm knows the job."""
     if at == run.record:
         return run
     with suppress(OSError):

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slurm_launch import __version__
+from slurm_launch import __version__, components
 from slurm_launch.containers import HEADS, WORKERS, Code, Word, gpu_kind, runtime_of
 from slurm_launch.directives import directive_lines
 from slurm_launch.errors import UsageError
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     import jinja2
 
     from slurm_launch.spec import LaunchSpec
+    from slurm_launch.sweep import Points
 
 # In a wheel the templates lie inside the package; in a checkout at the top, where people look for them.
 _PACKAGE = Path(__file__).parent
 TEMPLATES = next(p for p in (_PACKAGE / "templates", _PACKAGE.parent / "templates") if p.is_dir())
 SPEC_MARK = "# spec: "
+POINTS_MARK = "END_OF_POINTS"  # no line of theirs: each begins with a key and =
 
 
 class Raw(str):
@@ -44,13 +46,61 @@ class Embedded:
 
     own: dict[str, Any]
     site: dict[str, Any] = field(default_factory=dict)
+    points: Points | None = field(default=None, compare=False)  # of a sweep, as they stand in the script
     script: str = field(default="the script", compare=False)  # its file, for messages
 
 
 def render_script(
-    spec: LaunchSpec, *, name: str, when: datetime, run_dir: str = ".", embedded: Embedded | None = None
+    spec: LaunchSpec,
+    *,
+    name: str,
+    when: datetime,
+    run_dir: str = ".",
+    embedded: Embedded | None = None,
+    points: Points | None = None,
 ) -> str:
-    """The whole script. `name` is the run's name without an ending, `run_dir` where its log goes."""
+    """The whole script. `name` is the run's name without an ending, `run_dir` where its log goes.
+
+    `points` are those of a sweep, by default the ones that the spec asks for: these may be in a file."""
+    embedded = embedded or Embedded(own=spec.given())
+    tasks: str | None = None
+    block: PointsBlock | None = None
+    if spec.is_sweep:
+        from slurm_launch import placeholders, sweep_file
+
+        points = points or sweep_file.points_of(spec)
+        assert points is not None
+        tasks = sweep_file.task_numbers(spec, points)
+        block = PointsBlock(Raw("\n".join(points.lines())), Raw(POINTS_MARK))
+        spec = spec.model_copy(update={"command": placeholders.fill(spec.command, points.keys)})
+    text = _render(spec, name=name, when=when, run_dir=run_dir, embedded=embedded, tasks=tasks, points=block)
+    if block is not None and spec.template is not None and f"\n{block.text}\n{POINTS_MARK}\n" not in text:
+        raise UsageError(
+            "the template leaves out the points of the sweep",
+            at=spec.template,
+            hint="docs/template.md shows how `points` is written",
+        )
+    return text
+
+
+@dataclass(frozen=True)
+class PointsBlock:
+    """What the template writes of a sweep's points."""
+
+    text: Raw
+    mark: Raw
+
+
+def _render(
+    spec: LaunchSpec,
+    *,
+    name: str,
+    when: datetime,
+    run_dir: str,
+    embedded: Embedded,
+    tasks: str | None,
+    points: PointsBlock | None,
+) -> str:
     run = name if run_dir == "." else f"{run_dir.rstrip('/')}/{name}"
     port_first, _, port_last = (spec.port_range or "").partition("-")
     try:
@@ -64,10 +114,13 @@ def render_script(
             heading=Raw(
                 f"{spec.exp_name}: a Ray cluster of {spec.nodes} node{'s' * (spec.nodes > 1)}, and a command on it."
             ),
-            embedded=Raw(_embed(embedded or Embedded(own=spec.given()))),
-            directives=Raw("\n".join(directive_lines(spec, log=run + ".log"))),
+            embedded=Raw(_embed(embedded)),
+            directives=Raw("\n".join(directive_lines(spec, run + ".log", tasks))),
+            tasks=spec.tasks(tasks),
+            points=points,
             env=[f"{key}={value}" for key, value in spec.env.items()],
-            ray_head_args=[*([] if spec.dashboard else ["--include-dashboard=false"]), *spec.ray_head_arg],
+            groups=_groups(spec),
+            ray_head_args=_ray_head_args(spec),
             end_mark=Raw(_end_mark(spec.command)),
             ports_part="parts/ports-range.sh" if spec.port_range else "parts/ports.sh",
             port_first=Raw(port_first),
@@ -94,7 +147,8 @@ def read_embedded(text: str, where: str) -> Embedded:
         if line.startswith(SPEC_MARK):
             try:
                 data = json.loads(line[len(SPEC_MARK) :])
-                return Embedded(own=dict(data["own"]), site=dict(data.get("site", {})), script=where)
+                own, site = dict(data["own"]), dict(data.get("site", {}))
+                return Embedded(own=own, site=site, points=_embedded_points(text, where), script=where)
             except (ValueError, KeyError, TypeError):
                 raise UsageError(
                     "the spec in the script's header is damaged",
@@ -108,10 +162,52 @@ def read_embedded(text: str, where: str) -> Embedded:
     )
 
 
+def _embedded_points(text: str, where: str) -> Points | None:
+    """The points of a sweep that stand in a script."""
+    block = re.search(rf"<<'{POINTS_MARK}'.*\n((?:.*\n)*?){POINTS_MARK}\n", text)
+    if block is None:
+        return None
+    from slurm_launch import sweep
+    from slurm_launch.values import BadValue
+
+    try:
+        return sweep.from_lines(block[1].splitlines())
+    except BadValue as problem:
+        at = f"{where}:{text.count(chr(10), 0, block.start(1)) + 1}"
+        raise UsageError(f"the points in the script are damaged: {problem}", at=at, hint=problem.hint) from None
+
+
 def _embed(embedded: Embedded) -> str:
     # ASCII only, on one line, whatever the values hold.
     origin = {"own": embedded.own, **({"site": embedded.site} if embedded.site else {})}
     return json.dumps(origin, sort_keys=True)
+
+
+def _ray_head_args(spec: LaunchSpec) -> list[str]:
+    """Of two that say the same Ray takes the last: the user's own come after ours."""
+    own = [] if spec.dashboard else ["--include-dashboard=false"]
+    if spec.head_num_cpus is not None or spec.dedicated_head:
+        own.append(f"--num-cpus={spec.head_num_cpus or 0}")
+    if spec.dedicated_head or (spec.own_head and spec.num_gpus and spec.gpu_directive == "none"):
+        own.append("--num-gpus=0")
+    return [*own, *spec.ray_head_arg]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """What the template writes of a heterogeneous job: for each of its groups, the head's first."""
+
+    labels: list[str]
+    resources: list[str]
+
+
+def _groups(spec: LaunchSpec) -> Groups | None:
+    found = components.groups(spec)
+    if not found:
+        return None
+    return Groups(
+        labels=["", *map(components.ray_labels, found)], resources=["", *map(components.ray_resources, found)]
+    )
 
 
 @dataclass(frozen=True)

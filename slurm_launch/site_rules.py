@@ -113,7 +113,7 @@ def _has_gpus(job: Job) -> bool:
 def _wanted(job: Job, name: str) -> bool:
     """Whether an option is given that others mean something beside."""
     value = job.value(name)
-    return _has_gpus(job) if name == "num_gpus" else values.is_yes(value) if name == "requeue" else value is not None
+    return values.is_yes(value) if name == "requeue" else bool(value)
 
 
 def _choose_image(job: Job, own: Layer, site: Site) -> None:
@@ -132,11 +132,16 @@ def _drop_unused(job: Job, own: Layer, inherited: set[str]) -> None:
     """A profile may well speak of GPUs and containers that a job does not have. A user who does is told."""
     container = job.value("container_runtime") != "none" and any(job.value(name) for name in _IMAGES)
     for name, needed in NEEDS.items():
-        used = container if needed == _IMAGES else any(_wanted(job, other) for other in needed)
+        if needed == ("num_gpus",):
+            used, lacking = _has_gpus(job), "GPUs"
+        elif needed == _IMAGES:
+            used, lacking = container, "a container"
+        else:
+            used = any(_wanted(job, other) for other in needed)
+            lacking = "an array" if "sweep" in needed else flag_name(needed[0])
         if name in job.merged and not used and (name not in own or name in inherited):
             given = job.unused[name] = job.merged.pop(name)
             if name in inherited and value_of(name, given):
-                lacking = {("num_gpus",): "GPUs", _IMAGES: "a container"}.get(needed, flag_name(needed[0]))
                 job.notes.append(f"{flag_name(name)} is left out, the job is without {lacking} now: {given.at}")
 
 

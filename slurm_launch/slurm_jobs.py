@@ -6,12 +6,13 @@ Argv builders and parsers, without input or output; slurm.py has what a submissi
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
 from slurm_launch.errors import SlurmUnavailable
 from slurm_launch.process import Result
+from slurm_launch.values import hosts
 
 # Asking
 
@@ -69,15 +70,28 @@ _STEP_ENV = "PATH,TERM,COLORTERM,NO_COLOR"
 
 
 def step_argv(
-    job_id: str, node: str, cluster: str | None = None, *, pty: bool = False, unbuffered: bool = False
+    job_id: str,
+    node: str,
+    cluster: str | None = None,
+    *,
+    parts: Sequence[str] = (),
+    pty: bool = False,
+    unbuffered: bool = False,
 ) -> list[str]:
     """srun for one more program in a running job, without a claim to resources of its own.
 
-    It says everything itself: what a step inherits differs by version. Unbuffered, its output is that of a terminal
-    and comes at once, byte by byte; else Slurm waits for the end of a line."""
+    `parts` are the nodes of each component, if it has several. It says everything itself: what a step inherits differs
+    by version. Unbuffered, its output is that of a terminal and comes at once, byte by byte; else Slurm waits for the
+    end of a line."""
     words = ["srun", *_on(cluster), f"--jobid={job_id}", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={node}"]
+    words += [f"--het-group={component_of(node, parts)}"] if parts else []
     words += ["--cpu-bind=none", "--mpi=none", "--disable-status", "--chdir=/", f"--export={_STEP_ENV}"]
     return [*words, *(["--pty"] if pty else []), *(["--unbuffered"] if unbuffered else [])]
+
+
+def component_of(node: str, parts: Sequence[str]) -> int:
+    """The place of the component that has this node; the first has the head."""
+    return next((place for place, nodes in enumerate(parts) if nodes and node in hosts(nodes)), 0)
 
 
 def _on(cluster: str | None) -> list[str]:
@@ -95,7 +109,7 @@ _ENDED = re.compile(
 class JobState:
     """One job, or one task of an array."""
 
-    id: str  # 12, or 12_3 for a task, or 12_[4-9] for tasks that still wait together
+    id: str  # 12, or 12_3 for a task, or 12_[4-9] for tasks that still wait together; of several components the first's
     state: str
     exit_code: int = 0
     signal: int = 0
@@ -110,6 +124,7 @@ class JobState:
     submitted: datetime | None = None
     started: datetime | None = None  # while it waits: when Slurm expects it to
     end: datetime | None = None  # while it runs: when its time is over
+    parts: tuple[str, ...] = ()  # the nodes of each component of a heterogeneous job
 
     @property
     def ended(self) -> bool:
@@ -138,12 +153,39 @@ def is_gone(stderr: str) -> bool:
 
 
 def parse_show_job(stdout: str) -> list[JobState]:
-    """`scontrol show job -o`: one entry, or one for each task of an array or part of a heterogeneous job."""
-    return [state for line in stdout.splitlines() if (state := _shown_job(line)) is not None]
+    """`scontrol show job -o`: one entry, or one for each task of an array."""
+    return _whole([state for line in stdout.splitlines() if (state := _shown_job(line)) is not None])
+
+
+def _whole(states: Iterable[JobState]) -> list[JobState]:
+    """The components of heterogeneous jobs, 12+0 and 12+1, as one job: the first's state, and the nodes of all.
+
+    The first has the script, and with it ends the job. Slurm tells of them in any order."""
+    found: list[JobState] = []
+    components: dict[str, list[JobState]] = {}
+    for state in states:
+        job, plus, _ = state.id.partition("+")
+        if not plus:
+            found.append(state)
+        else:
+            components.setdefault(job, []).append(state)
+    for job, parts in components.items():
+        parts.sort(key=lambda part: _number(part.id.partition("+")[2]) or 0)
+        whole = replace(
+            parts[0],
+            id=job,
+            nodes=",".join(part.nodes for part in parts if part.nodes) or None,
+            num_nodes=sum(part.num_nodes or 0 for part in parts) or None,
+            reason=next((part.reason for part in parts if part.reason), None),  # one may be all that it waits for
+            parts=tuple(part.nodes or "" for part in parts),
+        )
+        found.append(whole)
+    return found
 
 
 def _shown_job(line: str) -> JobState | None:
     number = re.match(r"JobId=(\d+)(?: ArrayJobId=(\d+)(?: ArrayTaskId=(\S+))?)?", line)
+    part = re.match(r"JobId=\d+ HetJobId=(\d+) HetJobOffset=(\d+)", line)
     state = re.search(r" JobState=([A-Z_]+)\S* Reason=(.*?) Dependency=.*? ExitCode=(\d+):(\d+)", line)
     if number is None or state is None:
         return None
@@ -155,7 +197,7 @@ def _shown_job(line: str) -> JobState | None:
         return found[1] if found and found[1] != "(null)" else ""
 
     return JobState(
-        _task_id(job, array, task),
+        f"{part[1]}+{part[2]}" if part else _task_id(job, array, task),
         state[1],
         int(state[3]),
         int(state[4]),
@@ -209,7 +251,7 @@ def parse_squeue(stdout: str) -> list[JobState]:
                 end=parse_time(field["EndTime"]),
             )
         )
-    return found
+    return _whole(found)
 
 
 @dataclass(frozen=True)
@@ -230,7 +272,8 @@ def parse_place(stdout: str, job_id: str) -> QueuePlace | None:
     waiting = []
     for line in stdout.splitlines():
         job, priority, user, reason = (*line.split("|", 3), "", "", "")[:4]
-        if _number(priority) is not None and not _NOT_YET.fullmatch(reason):
+        job, _, component = job.partition("+")
+        if _number(priority) is not None and not _NOT_YET.fullmatch(reason) and component in ("", "0"):
             waiting.append((-int(priority), _number(re.split(r"\D", job)[0]) or 0, job, user))
     waiting.sort()  # of the same priority, the older one comes first
     for place, (_, _, job, user) in enumerate(waiting, 1):
@@ -267,7 +310,7 @@ def parse_sacct(stdout: str) -> list[JobState]:
                 end=parse_time(field["End"]),
             )
         )
-    return found
+    return _whole(found)
 
 
 def parse_time(text: str) -> datetime | None:

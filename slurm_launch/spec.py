@@ -11,12 +11,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from slurm_launch import values
+from slurm_launch import sweep as sweeps
+from slurm_launch import values, worker_groups
 from slurm_launch.values import BadValue
 
 # The groups, in the order in which help and `config init` show them.
 EXPERIMENT = "Experiment"
+SWEEP = "Sweep"
 RESOURCES = "Resources"
+HEAD = "Head and kinds of workers"
 JOB = "Slurm job"
 ENVIRONMENT = "Environment"
 CONTAINER = "Container"
@@ -24,7 +27,7 @@ CLUSTER = "Ray cluster"
 NETWORK = "Network"
 HATCHES = "Escape hatches"
 FILES = "Files and configuration"
-GROUPS = (EXPERIMENT, RESOURCES, JOB, ENVIRONMENT, CONTAINER, CLUSTER, NETWORK, HATCHES, FILES)
+GROUPS = (EXPERIMENT, SWEEP, RESOURCES, HEAD, JOB, ENVIRONMENT, CONTAINER, CLUSTER, NETWORK, HATCHES, FILES)
 
 
 @dataclass(frozen=True)
@@ -64,13 +67,17 @@ Variables = Annotated[dict[str, str], BeforeValidator(values.environment)]
 Directives = Annotated[dict[str, str | None], BeforeValidator(values.directives)]
 Dropped = Annotated[Lines, AfterValidator(values.dropped)]
 Count = Annotated[int, Field(ge=1)]
+Sweep = Annotated[dict[str, str], BeforeValidator(values.sweep)]
 Image = Annotated[Line, AfterValidator(values.image)]
 Mounts = Annotated[Lines, AfterValidator(values.mounts)]
+WorkerGroup = Annotated[Line, BeforeValidator(worker_groups.as_text), AfterValidator(worker_groups.checked)]
+WorkerGroups = Annotated[tuple[WorkerGroup, ...], BeforeValidator(values.as_list)]
 
 # Options of which a job can have one: a higher layer's choice replaces a lower layer's.
 _MEMORY = ("mem", "mem_per_cpu", "mem_per_gpu")
 _SIGNALS = ("signal", "signal_before")
-ALTERNATIVES: tuple[tuple[str, ...], ...] = (_MEMORY, ("command", "idle"), _SIGNALS)
+_TASKS = ("array", "sweep", "sweep_file")
+ALTERNATIVES: tuple[tuple[str, ...], ...] = (_MEMORY, ("command", "idle"), _SIGNALS, _TASKS)
 # The command of a cluster that waits for people.
 IDLE = "echo 'The cluster waits: slurm-launch attach gives a shell on it, slurm-launch cancel ends it.'; exec sleep infinity"
 MAX_RESTARTS = 100  # unless the user says otherwise: enough for months of work, and an end to a job that never saves
@@ -80,6 +87,8 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "gpu_type": ("num_gpus",),
     "checkpoint_signal": ("signal_before", "requeue"),
     "max_restarts": ("requeue",),
+    "max_parallel": ("sweep", "sweep_file", "array"),
+    "points": ("sweep", "sweep_file"),
     **{
         f"container_{name}": _IMAGES
         for name in ("mounts", "workdir", "home", "writable", "cleanenv", "gpus", "setup", "arg")
@@ -106,6 +115,15 @@ class LaunchSpec(BaseModel):
     idle: bool = option(
         False, EXPERIMENT, "No command: the cluster waits for `slurm-launch attach`, until the time limit or `slurm-launch cancel`.")
 
+    sweep: Sweep = option(
+        {}, SWEEP, "A key and its values, which the command gets as a variable and as {KEY}; repeat it for more: each combination"
+        " is a task with a Ray cluster of its own.", metavar="KEY=VALUES", examples=("lr=1e-3,1e-4", "seed=0..4"))
+    sweep_file: Line | None = option(
+        None, SWEEP, "The points of a sweep: a .csv, .yaml or .jsonl file.", metavar="FILE", examples=("points.csv",))
+    max_parallel: Count | None = option(None, SWEEP, "So many tasks of a sweep or an array at a time.", metavar="N", examples=(4,))
+    points: Annotated[Line, AfterValidator(sweeps.selection)] | None = option(
+        None, SWEEP, "Of the sweep only these points, by their numbers from 0.", metavar="3,7-9", examples=("3,7-9",))
+
     num_nodes: Count | None = option(
         None, RESOURCES, "Number of nodes. Default: as many as --node names, or 1.",
         flags=("-n", "--nodes", "-N"), metavar="N", examples=(3,))
@@ -130,6 +148,19 @@ class LaunchSpec(BaseModel):
     switches: Annotated[Line, AfterValidator(values.switches)] | None = option(
         None, RESOURCES, "At most so many switches between the nodes.", sbatch="switches", metavar="N[@TIME]", examples=("1@10:00",))
     licenses: Line | None = option(None, RESOURCES, "Licences to hold.", flags=("-L",), sbatch="licenses", metavar="NAMES", examples=("matlab:1",))
+
+    head_cpus: Count | None = option(
+        None, HEAD, "CPUs for head and command, on a node of their own without GPUs.", metavar="N", examples=(4,))
+    head_mem: Memory | None = option(None, HEAD, "Memory for head and command, on a node of their own.", metavar="SIZE", examples=("16G",))
+    head_partition: Line | None = option(None, HEAD, "Partition of the head's own node.", metavar="NAME", examples=("cpu",))
+    head_constraint: Line | None = option(None, HEAD, "Features that the head's own node must have.", metavar="FEATURES", examples=("cpu",))
+    head_num_cpus: Annotated[int, Field(ge=0)] | None = option(
+        None, HEAD, "CPUs that the head gives to Ray (0: no work is scheduled there). Default: all of them.", metavar="N", examples=(0,))
+    dedicated_head: bool = option(
+        False, HEAD, "Keep Ray's work off the first node: it gives Ray neither CPUs nor GPUs, and is for head and command alone.")
+    worker_group: WorkerGroups = option(
+        (), HEAD, "A kind of workers, beside a head on its own; repeat it for more. What it does not say is as the plain options say.",
+        metavar="n=N,KEY=VALUE,...", examples=(worker_groups.EXAMPLE,))
 
     partition: Line | None = option(None, JOB, "Partition. Default: the cluster's.", flags=("-p",), sbatch="partition", metavar="NAME", examples=("main",))
     account: Line | None = option(None, JOB, "Account to charge.", flags=("-A",), sbatch="account", metavar="NAME", examples=("proj1",))
@@ -237,14 +268,17 @@ class LaunchSpec(BaseModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> "LaunchSpec":
+        from slurm_launch import components  # which knows the spec by its type only
+
         given = [flag_name(name) for name in _MEMORY if getattr(self, name) is not None]
         if len(given) > 1:
             raise BadValue(f"{' and '.join(given)} exclude one another", "give one of them")
         if self.node is not None and self.num_nodes is not None:
             hosts = len(values.hosts(self.node))
-            if hosts != self.num_nodes:
+            if hosts + self.own_head != self.num_nodes:
+                beside = ", and the head has one of its own" if self.own_head else ""
                 raise BadValue(
-                    f"--node names {hosts} hosts, but --num-nodes is {self.num_nodes}",
+                    f"--node names {hosts} hosts{beside}, but --num-nodes is {self.num_nodes}",
                     "make them agree, or leave --num-nodes out",
                 )
         if self.min_nodes is not None and self.min_nodes > self.nodes:
@@ -252,11 +286,30 @@ class LaunchSpec(BaseModel):
                 f"--min-nodes {self.min_nodes} is more than the {self.nodes} nodes of the job",
                 "give a smaller --min-nodes or a larger --num-nodes",
             )
-        if self.gpu_type is not None and self.num_gpus == 0:
+        self._tasks_fit()
+        if self.gpu_type is not None and self.num_gpus == 0 and not self.worker_group:
             raise BadValue("--gpu-type without --num-gpus asks for no GPU", "add --num-gpus N")
         self._lives_fit()
+        components.check(self)
         self._container_fits()
         return self
+
+    def _tasks_fit(self) -> None:
+        given = [flag_name(name) for name in ("array", "sweep", "sweep_file") if getattr(self, name)]
+        if len(given) > 1:
+            raise BadValue(f"{' and '.join(given)} exclude one another", "give one of them")
+        if self.is_sweep and "array" in self.no_sbatch:
+            raise BadValue("--no-sbatch array takes away what a sweep is: an array", "leave it out")
+        if self.points is not None and not self.is_sweep:
+            raise BadValue("--points without a sweep has no points to choose from", "add --sweep or --sweep-file")
+        if self.max_parallel is not None:
+            if not given:
+                raise BadValue("--max-parallel is for sweeps and arrays", "add --sweep, --sweep-file or --array")
+            if "%" in (self.array or ""):
+                raise BadValue(
+                    f"--max-parallel {self.max_parallel} and --array {self.array} both say how many run at a time",
+                    "leave one of them out",
+                )
 
     def _lives_fit(self) -> None:
         if self.signal is not None and self.signal_before is not None:
@@ -297,9 +350,25 @@ class LaunchSpec(BaseModel):
     @property
     def nodes(self) -> int:
         """The number of nodes, whichever way it was given."""
-        if self.num_nodes is not None:
-            return self.num_nodes
-        return len(values.hosts(self.node)) if self.node is not None else 1
+        from slurm_launch import components
+
+        return components.nodes(self)
+
+    @property
+    def own_head(self) -> bool:
+        """Whether it is a heterogeneous job, in which head and command have a component of their own."""
+        from slurm_launch import components
+
+        return components.own_head(self)
+
+    @property
+    def is_sweep(self) -> bool:
+        return bool(self.sweep or self.sweep_file)
+
+    def tasks(self, numbers: str | None = None) -> str | None:
+        """The tasks of the array, as sbatch takes them: of --array or, for a sweep, these; None for a single job."""
+        numbers = numbers or self.array
+        return f"{numbers}%{self.max_parallel}" if numbers and self.max_parallel else numbers
 
     @property
     def goes_on(self) -> bool:
@@ -318,7 +387,10 @@ class LaunchSpec(BaseModel):
     def given(self) -> dict[str, Any]:
         """The values that differ from the defaults, plain enough for JSON and YAML, by their YAML keys."""
         unsaid = {"command"} if self.idle else None
-        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=unsaid)
+        found = self.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=unsaid)
+        if self.sweep:  # the order of its keys is that of the points: a mapping somebody might sort
+            found["sweep"] = [f"{key}={text}" for key, text in self.sweep.items()]
+        return found
 
 
 def flag_name(field: str) -> str:

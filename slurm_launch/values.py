@@ -360,7 +360,7 @@ _OWN_VARIABLES = re.compile(
     r"|port_first|port_last|auth|keep_ray_logs|unmanaged_gpus|object_store|(srun|ray|ray_head|ray_worker)_args|command"
     r"|head|nodes|count|head_ip|port|attempt|step_pids|step_fds|joined|batch_pid|step_of|heard|words|why|never|token|dir"
     r"|job_dir|events|address|node_code|lost|ticked|ray|deadline|enough|ready_at|missing|command_took|node"
-    r"|(head|worker)_(step|enter)|enter_for_command|join_head|at_end|(worker_)?image(_env)?|silence|runtime|workdir|mounts|container(_.*)?|keeper(_pid)?"
+    r"|group_(labels|resources|first)|(head|worker)_(step|enter)|enter_for_command|join_head|at_end|(worker_)?image(_env)?|silence|runtime|workdir|mounts|container(_.*)?|keeper(_pid)?|points?"
 )
 
 
@@ -383,6 +383,17 @@ def environment(value: Any) -> Any:
             raise BadValue(f"{name} is no text: {show(text)}", "put the value in quotes")
         pairs[name] = _writable(str(text))
     return pairs
+
+
+def sweep(value: Any) -> Any:
+    """The keys of a sweep: KEY=VALUES, or a mapping with a list for each key."""
+    from slurm_launch.sweep import declared  # which uses the checks here
+
+    if isinstance(value, (list, tuple)):
+        keys = [str(item).partition("=")[0].strip() for item in value]
+        if twice := next((key for key in keys if keys.count(key) > 1), None):
+            raise BadValue(f"has {show(twice)} twice", "give each key once, with all of its values: lr=1e-3,1e-4")
+    return declared(_pairs(value, "lr=1e-3,1e-4"))
 
 
 def srun_args(words: tuple[str, ...]) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from slurm_launch.logfile import MOST, LogFile
 from slurm_launch.observe import UNKNOWN, Asking, Task
 from slurm_launch.runs import Run
 from slurm_launch.slurm_jobs import QueuePlace
+from slurm_launch.task_points import PointsOf, points_of
 
 READ = 0.25  # seconds between two looks at the logs
 NEAR_END = 1 << 16  # bytes before the end at which the reading of a long log begins
@@ -114,6 +115,7 @@ class Sight:
     feeds: dict[str, Feed] = field(default_factory=dict)
     place: QueuePlace | None = None  # in the queue
     problem: str | None = None  # why Slurm does not answer
+    points: PointsOf = field(default_factory=PointsOf)  # of a sweep
 
     @property
     def array(self) -> bool:
@@ -193,7 +195,7 @@ class Watch:
         self._log_file, self._places = log_file, places
         self._known_lives: dict[str, int] = {}  # of each log, when Slurm was asked last
         self.view, self.clock, self.sleep = view, clock, sleep
-        self.sight = Sight(run)
+        self.sight = Sight(run, points=points_of(run))
         self.task = task
         only = None if task is None else (lambda task_id: task_id == task or array_tasks.holds(task_id, task))
         self.follower = Follower(run, asking, view.note, only)

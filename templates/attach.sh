@@ -20,6 +20,11 @@ cd -- "$PWD" 2>/dev/null || cd /
 slaunch_way=("${join_head[@]}") slaunch_enter=("${head_enter[@]}")
 if [[ $3 && $3 != "${SLURMD_NODENAME-}" ]]; then # from here on to that node, which has directories of its own
   mapfile -t slaunch_nodes < <(echo "$SLURMD_NODENAME" && scontrol show hostnames "$SLURM_JOB_NODELIST" | grep -vxF "$SLURMD_NODENAME") # as the script
+  slaunch_group=()
+  for ((slaunch_index = 1; slaunch_index < ${SLURM_HET_SIZE:-1}; slaunch_index++)); do # a heterogeneous job has groups of nodes
+    slaunch_name=SLURM_JOB_NODELIST_HET_GROUP_$slaunch_index && mapfile -t -O "${#slaunch_nodes[@]}" slaunch_nodes < <(scontrol show hostnames "${!slaunch_name}")
+    [[ " ${slaunch_nodes[*]} " != *" $3 "* || ${slaunch_group-} ]] || slaunch_group=("--het-group=$slaunch_index")
+  done
   for ((slaunch_index = 0; slaunch_index < ${#slaunch_nodes[@]}; slaunch_index++)); do
     [[ ${slaunch_nodes[slaunch_index]} != "$3" ]] || break
   done
@@ -30,11 +35,11 @@ if [[ $3 && $3 != "${SLURMD_NODENAME-}" ]]; then # from here on to that node, wh
   unset HOSTNAME
   export SLAUNCH_NODE_DIR=$1.$slaunch_index RAY_TMPDIR=$1.$slaunch_index/t RAY_AUTH_TOKEN_PATH=$1.$slaunch_index/token
   slaunch_enter=("${worker_enter[@]}") slaunch_way=("${slaunch_way[@]/#--nodelist=*/--nodelist=$3}") # a container has the same name there
-  ((${#slaunch_way[@]})) || slaunch_way=(env -u SLURM_CPUS_PER_TASK -u SRUN_CPUS_PER_TASK -u SLURM_TRES_PER_TASK srun --nodes=1 --ntasks=1 --nodelist="$3"
-    --overlap --export=ALL --cpu-bind=none --mpi=none)
+  ((${#slaunch_way[@]})) || slaunch_way=(env -u SLURM_CPUS_PER_TASK -u SRUN_CPUS_PER_TASK -u SLURM_TRES_PER_TASK ${slaunch_group:+-u SLURM_MEM_PER_NODE -u SLURM_MEM_PER_CPU -u SLURM_MEM_PER_GPU}
+    srun --nodes=1 --ntasks=1 --nodelist="$3" --overlap --export=ALL --cpu-bind=none --mpi=none)
 fi
 if ((${#slaunch_way[@]})); then # a srun within this one: its words about itself are not for the terminal
-  slaunch_way+=(--disable-status ${4:+"$4"})
+  slaunch_way+=(--disable-status "${slaunch_group[@]}" ${4:+"$4"})
   [[ $4 != --pty ]] || exec 2> >(exec grep -vE 'srun: (error: )?([^ ]+: task 0: |Force Terminated|cluster configuration lacks)' >&2)
 fi
 

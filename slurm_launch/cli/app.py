@@ -18,6 +18,7 @@ from slurm_launch.cli.output import markup
 # verb: the module with its `app`, and what `slurm-launch --help` says of it
 VERBS = {
     "submit": ("slurm_launch.cli.submit", "Write the script and submit it; a bare call does this too."),
+    "resubmit": ("slurm_launch.cli.resubmit", "Run a run again, or what of it failed, as a new run."),
     "render": ("slurm_launch.cli.render", "Print the script; needs no Slurm."),
     "rehearse": ("slurm_launch.cli.rehearse", "Run the script on this machine, with real Ray and without Slurm."),
     "check": ("slurm_launch.cli.check", "Try the script without queueing it: bash -n, shellcheck, sbatch --test-only."),

@@ -14,7 +14,7 @@ import typer
 
 from slurm_launch import artifacts, launch, process, slurm
 from slurm_launch.cli.doubts import absent_images, old_spec, warn_of_lost_container
-from slurm_launch.cli.options import FromScript, origin, read_script, resolve, verb_app
+from slurm_launch.cli.options import FromScript, origin, points_from, read_script, resolve, verb_app
 from slurm_launch.cli.output import print_json
 from slurm_launch.errors import SlurmUnavailable, SubmitRefused, UsageError
 from slurm_launch.profiles import Site
@@ -45,7 +45,7 @@ def check(
     warn_of_lost_container(old_spec(embedded), spec)
     when = datetime.now()
     name = artifacts.run_name(spec.exp_name, when)
-    text = launch.render(spec, name=name, when=when, embedded=origin(found))
+    text = launch.render(spec, name=name, when=when, embedded=origin(found), points=points_from(embedded, found))
     elsewhere = found.elsewhere
     env, _ = slurm.scrub(os.environ, spec.sbatch)
     with tempfile.TemporaryDirectory(prefix="slurm-launch-") as folder:

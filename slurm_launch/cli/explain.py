@@ -16,6 +16,7 @@ from slurm_launch.errors import SlurmUnavailable
 from slurm_launch.explain import Explanation, explain_task
 from slurm_launch.observe import Task
 from slurm_launch.runs import Run
+from slurm_launch.task_points import points_of
 
 MOST = 20  # tasks of an array that are shown
 
@@ -35,9 +36,10 @@ def explain(
         answers = [{"id": task.id, "state": task.state, "log": task.log, **asdict(why)} for task, why in explained]
         print_json(name=run.name, tasks=answers)
         return 0
+    points = points_of(run)
     for number, (task, why) in enumerate(explained):
         if len(tasks) > 1:
-            print("\n" * bool(number) + f"task {task.id}")
+            print("\n" * bool(number) + printable(f"task {points.label(task.id)}", sys.stdout))
         show(why)
         print(printable(f"the log: {task.log}", sys.stdout))
     if len(tasks) > len(explained):

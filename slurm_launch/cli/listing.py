@@ -5,20 +5,30 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Annotated
 
 import typer
 
 from slurm_launch import index, observe, run_report
-from slurm_launch.cli.output import markup, note, print_error, print_json, printable, warn
-from slurm_launch.cli.run_argument import asking, current_directory
+from slurm_launch.cli.output import markup, note, print_error, print_json, warn
+from slurm_launch.cli.run_argument import asking, complete, current_directory, found
+from slurm_launch.cli.table import print_table, table_lines
 from slurm_launch.errors import UsageError
 from slurm_launch.observe import Task
 from slurm_launch.runs import Run, user_name
+from slurm_launch.task_points import points_of
+from slurm_launch.task_table import task_rows
 
 LAST = 20  # runs on a terminal
+HEAD = ["RUN", "JOB", "STATE", "NODES", "ELAPSED", "EXIT", "SUBMITTED"]
+OneRun = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="RUN", help="Only this run, with a row for each of its tasks. Default: all.", autocompletion=complete
+    ),
+]
 STATES = (
     "PENDING", "RUNNING", "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED",
     "BOOT_FAIL", "DEADLINE", "COMPLETING", "CONFIGURING", "SUSPENDED", "REQUEUED", "UNKNOWN", "ACTIVE",
@@ -33,6 +43,7 @@ def _complete_state(incomplete: str) -> list[str]:
 
 @app.command(name="list", help="List the runs, the newest first.")
 def list_runs(
+    run_argument: OneRun = None,
     state: Annotated[
         list[str] | None,
         typer.Option(
@@ -49,9 +60,13 @@ def list_runs(
         int | None,
         typer.Option("--last", "-n", metavar="N", min=1, help=f"Only the newest N. Default: {LAST} on a terminal."),
     ] = None,
+    points: Annotated[
+        bool, typer.Option("--points", help="Below a run that is an array or a sweep, a row for each of its tasks.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
 ) -> int:
     now = datetime.now(timezone.utc)
+    points = points or run_argument is not None
     states, earliest = _states(state or []), _earliest(since, now)
 
     def wanted(run: Run) -> bool:
@@ -63,14 +78,14 @@ def list_runs(
         runs[:] = sorted([*new, *runs], key=lambda run: run.created, reverse=True)
         return new
 
-    runs = [run for run in _records() if wanted(run)]
+    runs = [run for run in ([found(run_argument)] if run_argument is not None else _records()) if wanted(run)]
     if last is None and not as_json and sys.stdout.isatty():
         last = LAST
     older = 0
     if not states:  # the older ones need not even be asked for
         older, runs = len(runs) - len(runs[:last]), runs[:last]
     asked_for = bool(runs)
-    known, problem = observe.look_at_all(tuple(runs), asking(), user_name(), adopt)
+    known, problem = observe.look_at_all(tuple(runs), asking(), user_name(), adopt if run_argument is None else None)
     for place, run in enumerate(runs):
         runs[place] = observe.with_job(run, known[run.record])
         if runs[place] != run:  # now it can be found by its job id, too
@@ -80,9 +95,11 @@ def list_runs(
         runs = [run for run in runs if any(_is_in(task, states) for task in known[run.record])]
     older, runs = older + len(runs) - len(runs[:last]), runs[:last]  # some may have been found in the queue
     if as_json:
-        print_json(runs=[run_report.as_json(run, known[run.record], now) for run in runs])
+        print_json(runs=[run_report.as_json(run, known[run.record], now, points_of(run)) for run in runs])
+    elif runs and points:
+        _print_with_tasks(runs, known, now)
     elif runs:
-        _print_table([_row(run, known[run.record], now) for run in runs])
+        print_table([HEAD, *(_row(run, known[run.record], now) for run in runs)])
     else:
         note("no runs" + (" like that" if state or since or exp else ": launch one, then it is listed here"))
     if older and not as_json:
@@ -147,7 +164,7 @@ def _row(run: Run, tasks: Sequence[Task], now: datetime) -> list[str]:
     return [
         run.name,
         run.job_id or "-",
-        run_report.state_of(tasks),
+        run_report.summary(tasks),
         str(max(nodes)) if nodes else "-",
         run_report.duration(max(ran)) if ran else "-",
         str(max(codes)) if codes else "-",
@@ -155,9 +172,12 @@ def _row(run: Run, tasks: Sequence[Task], now: datetime) -> list[str]:
     ]
 
 
-def _print_table(rows: list[list[str]]) -> None:
-    table = [["RUN", "JOB", "STATE", "NODES", "ELAPSED", "EXIT", "SUBMITTED"], *rows]
-    widths = [max(len(row[place]) for row in table) for place in range(len(table[0]))]
-    for row in table:
-        line = "  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip()
-        print(printable(line, sys.stdout))
+def _print_with_tasks(runs: Sequence[Run], known: Mapping[str, Sequence[Task]], now: datetime) -> None:
+    """Every run with its own row, and its tasks below."""
+    lines = iter(table_lines([HEAD, *(_row(run, known[run.record], now) for run in runs)]))
+    print(next(lines))
+    for run, line in zip(runs, lines, strict=True):
+        print(line)
+        tasks = known[run.record]
+        if len(tasks) > 1 or "_" in tasks[0].id:
+            print_table(task_rows(run, tasks, points_of(run), now), "  ")

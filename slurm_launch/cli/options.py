@@ -20,6 +20,7 @@ from slurm_launch.errors import UsageError
 from slurm_launch.layers import is_list
 from slurm_launch.script import Embedded, read_embedded
 from slurm_launch.spec import LaunchSpec, Option, flag_name, options
+from slurm_launch.sweep import Points
 
 WORDS = "words"  # the parameter that holds the command after --
 FromScript = Annotated[
@@ -95,6 +96,14 @@ def read_script(path: str | None) -> Embedded | None:
         why = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise UsageError(f"--from cannot be read: {why}", at=path, hint="give a script of slurm-launch") from None
     return read_embedded(text, path)
+
+
+def points_from(embedded: Embedded | None, found: config.Resolution) -> Points | None:
+    """The points that stand in the script of --from; None when there are others now, or none."""
+    if embedded is None or not any(found.values.get(name) for name in ("sweep", "sweep_file")):
+        return None
+    here = {source for name in ("sweep", "sweep_file") for source in found.sources[name] if name in found.values}
+    return embedded.points if all(source.startswith(f"{embedded.script} (") for source in here) else None
 
 
 def origin(found: config.Resolution) -> Embedded:

@@ -9,7 +9,7 @@ import typer
 
 from slurm_launch import artifacts
 from slurm_launch.cli.doubts import checked, old_spec
-from slurm_launch.cli.options import FromScript, origin, read_script, resolve, verb_app
+from slurm_launch.cli.options import FromScript, origin, points_from, read_script, resolve, verb_app
 from slurm_launch.cli.output import note, print_json
 from slurm_launch.script import render_script
 
@@ -25,8 +25,9 @@ def render(
     spec = checked(found, old)
     when = datetime.now().astimezone()
     name = artifacts.run_name(spec.exp_name, when)
+    points = points_from(embedded, found)
     # not launch.render: what only a submission needs would be a twentieth of the time
-    text = render_script(spec, name=name, when=when, run_dir=spec.run_dir, embedded=origin(found))
+    text = render_script(spec, name=name, when=when, run_dir=spec.run_dir, embedded=origin(found), points=points)
     changed = None
     if old is not None:
         from slurm_launch.retarget import changes

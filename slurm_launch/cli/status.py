@@ -12,6 +12,9 @@ import typer
 from slurm_launch import array_tasks, observe, run_report
 from slurm_launch.cli.output import markup, print_json, printable
 from slurm_launch.cli.run_argument import RunArgument, asking, found
+from slurm_launch.cli.table import print_table
+from slurm_launch.task_points import points_of
+from slurm_launch.task_table import task_rows
 
 app = typer.Typer(add_completion=False, rich_markup_mode=markup())
 
@@ -26,13 +29,21 @@ def status(
     tasks = observe.look(run, asking())
     run = observe.remember(run, tasks)
     tasks = observe.these(run, tasks, array_tasks.task_ids_in(run, run_argument))
-    now = datetime.now(timezone.utc)
+    now, points = datetime.now(timezone.utc), points_of(run)
     if as_json:
-        print_json(**run_report.as_json(run, tasks, now))
+        print_json(**run_report.as_json(run, tasks, now, points))
+        return 0
+    several = len(tasks) > 1 or (bool(points.by_number) and run_report.tasks_in(tasks[0]) > 1)
+    if several and not timings:
+        print(printable(f"{run.name}: {run_report.summary(tasks)}", sys.stdout))
+        print_table(task_rows(run, tasks, points, now), "  ")
         return 0
     print(printable(f"{run.name}", sys.stdout))
     for task in tasks:
-        rows = [("job", task.id or "none: sbatch was interrupted"), *run_report.status_rows(run, task, now)]
+        point = points.of(task.id) or {}
+        rows = [("job", task.id or "none: sbatch was interrupted")]
+        rows += [("point", " ".join(f"{key}={value}" for key, value in point.items()))] if point else []
+        rows += run_report.status_rows(run, task, now)
         for label, text in rows:
             print(f"  {label:<10} {printable(text, sys.stdout)}")
         if timings:

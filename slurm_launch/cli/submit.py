@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -12,7 +14,8 @@ from slurm_launch import follow, launch
 from slurm_launch.cli.doubts import absent_images, checked
 from slurm_launch.cli.options import origin, resolve, verb_app
 from slurm_launch.cli.output import note, print_json, warn
-from slurm_launch.errors import UsageError
+from slurm_launch.errors import NoCommandCode, UsageError
+from slurm_launch.runs import Run
 
 
 def submit(
@@ -37,25 +40,62 @@ def submit(
     for text in absent_images(spec):
         warn(text)
     if dry_run:
-        _print_plan(launch.plan(spec, hold=hold, embedded=origin(found)), as_json)
+        print_plan(launch.plan(spec, hold=hold, embedded=origin(found)), as_json)
         return 0
-    run = launch.submit(spec, hold=hold, embedded=origin(found), tell=note)
-    if as_json:
-        print_json(**{key: value for key, value in asdict(run).items() if key != "schema"})
-    elif parsable:  # as sbatch --parsable: the cluster follows in a federation
-        print(f"{run.job_id};{run.cluster}" if run.cluster else run.job_id)
+    if spec.is_sweep:
+        from slurm_launch import sweep_parts
+
+        parts = sweep_parts.parts_of(spec)
+        if follow_it and len(parts) > 1:
+            hint = "use --wait, or `slurm-launch watch` for each of them"
+            raise UsageError(f"--follow shows one run, but the sweep becomes {len(parts)} of them", hint=hint)
+        runs = sweep_parts.submit(parts, hold=hold, embedded=origin(found), tell=note)
     else:
-        print(f"job     {run.job_id}" + (f" on {run.cluster}" if run.cluster else ""))
-        log = run.log.removesuffix(".log") + "_TASK.log" if run.spec.get("array") else run.log
-        print(f"script  {run.script}\nlog     {log}\nrecord  {run.record}", flush=True)
+        runs = [launch.submit(spec, hold=hold, embedded=origin(found), tell=note)]
+    if as_json:
+        answers = [as_json_of(run) for run in runs]
+        print_json(**answers[0], **({"runs": answers} if spec.is_sweep else {}))
+    else:
+        for run in runs:
+            print_run(run, parsable)
     if follow_it:
         from slurm_launch.cli.watch import watched
 
-        return watched(run)
-    return follow.wait(run, tell=note) if wait else 0
+        return watched(runs[0])
+    return _wait_for_all(runs) if wait else 0
 
 
-def _print_plan(plan: launch.Plan, as_json: bool) -> None:
+def as_json_of(run: Run) -> dict[str, Any]:
+    return {key: value for key, value in asdict(run).items() if key != "schema"}
+
+
+def print_run(run: Run, parsable: bool) -> None:
+    """The answer to a submission, for people or as sbatch --parsable has it."""
+    if parsable:  # the cluster follows in a federation
+        print(f"{run.job_id};{run.cluster}" if run.cluster else run.job_id, flush=True)
+        return
+    print(f"job     {run.job_id}" + (f" on {run.cluster}" if run.cluster else ""))
+    log = run.log.removesuffix(".log") + "_TASK.log" if run.array else run.log
+    print(f"script  {run.script}\nlog     {log}\nrecord  {run.record}")
+    if run.points:
+        print(f"points  {run.points}")
+    sys.stdout.flush()
+
+
+def _wait_for_all(runs: Sequence[Run]) -> int:
+    """The highest exit code of their commands; the first that ended without one is told when all have ended."""
+    codes, first = [], None
+    for run in runs:
+        try:
+            codes.append(follow.wait(run, tell=note))
+        except NoCommandCode as error:
+            first = first or error
+    if first is not None:
+        raise first
+    return max(codes)
+
+
+def print_plan(plan: launch.Plan, as_json: bool) -> None:
     for text in plan.dropped.notes():
         note(text)
     if as_json:

@@ -68,7 +68,7 @@ class Plain:
                 continue
             if self._said.get(task.id) != news:
                 self._said[task.id] = news
-                self._say(f"job {task.id} {said}")
+                self._say(f"job {sight.points.label(task.id)} {said}")
 
     def note(self, text: str) -> None:
         self._say(text)
@@ -101,7 +101,8 @@ def summary(sight: Sight) -> list[str]:
     for task in shown[:LAST_LINES]:
         feed = sight.feeds.get(task.id)
         took = words.timings(task)
-        lines.append(f"job {task.id} {words.outcome(task)}" + (f" ({took})" if took else ""))
+        label = sight.points.label(task.id)
+        lines.append(f"job {label} {words.outcome(task)}" + (f" ({took})" if took else ""))
         if feed is not None and not feed.begun:
             lines.append(f"there is no log: {task.log}")
         if task.state != "COMPLETED" and len(tasks) <= EXPLAINED:
@@ -246,7 +247,8 @@ def _rows(sight: Sight, tails: dict[str, Tail], room: int) -> list[str]:
     for task in shown:
         last = _output(task.id, tails, 1)
         said = words.outcome(task) if not (task.waiting or task.running) else task.in_words
-        rows.append(f"{task.id}  {said}" + (f"  | {last[0].strip()}" if last else ""))
+        label = sight.points.label(task.id)
+        rows.append(f"{label}  {said}" + (f"  | {last[0].strip()}" if last else ""))
     return rows + [f"and {len(tasks) - len(shown)} more"] * (len(shown) < len(tasks))
 
 

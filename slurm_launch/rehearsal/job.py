@@ -20,6 +20,19 @@ COMPLETED, FAILED, CANCELLED, TIMEOUT = "COMPLETED", "FAILED", "CANCELLED", "TIM
 
 
 @dataclass(frozen=True)
+class Group:
+    """Nodes that are alike: all of a job, or those of one component of a heterogeneous one."""
+
+    nodes: list[str]
+    nodelist: str  # the same, as Slurm writes it
+    cpus: int  # on each node
+    memory: dict[str, int]  # the variable that tells it, and megabytes; at most one
+    gpus: int  # on each node
+    asked: dict[str, str]  # more variables that Slurm sets only for a job that asked for the thing
+    partition: str
+
+
+@dataclass(frozen=True)
 class Job:
     """What sbatch was asked for."""
 
@@ -29,17 +42,18 @@ class Job:
     directory: str  # in which it runs
     output: str
     append: bool
-    nodes: list[str]
-    nodelist: str  # the same, as Slurm writes it
-    cpus: int  # on each node
-    memory: dict[str, int]  # the variable that tells it, and megabytes; at most one
-    gpus: int  # on each node
-    asked: dict[str, str]  # more variables that Slurm sets only for a job that asked for the thing
+    groups: list[Group]  # one, or a heterogeneous job's components; the script runs on the first one's first node
     time_limit: int | None  # seconds
     warning: int | None  # so many seconds before it the script gets SIGUSR1
     requeue: bool  # whether it may have more lives than one
-    partition: str
     array_task: int | None
+
+    @property
+    def nodes(self) -> list[str]:
+        return [node for group in self.groups for node in group.nodes]
+
+    def group_of(self, node: str) -> Group:
+        return next(group for group in self.groups if node in group.nodes)
 
 
 @dataclass(frozen=True)
@@ -90,7 +104,7 @@ class Folder:
 
     def job(self) -> Job | None:
         found = self.read("job.json")
-        return None if found is None else Job(**found)
+        return None if found is None else Job(**{**found, "groups": [Group(**group) for group in found["groups"]]})
 
     def set_job(self, job: Job) -> None:
         self.write("job.json", asdict(job))
@@ -150,32 +164,34 @@ def node_address(index: int) -> str:
 
 def batch_environment(job: Job, restarts: int) -> dict[str, str]:
     """What slurmd adds to the environment of the job's script."""
-    count = len(job.nodes)
+    first = job.groups[0]
+    count = len(first.nodes)
     now = int(time.time())
     variables = {
         "ENVIRONMENT": "BATCH",
         "SLURM_CLUSTER_NAME": CLUSTER,
-        "SLURM_JOB_CPUS_PER_NODE": _each(job.cpus, count),
+        "SLURM_JOB_CPUS_PER_NODE": _each(first.cpus, count),
         "SLURM_JOB_END_TIME": str(now + (job.time_limit or 365 * 86400)),
         "SLURM_JOB_ID": str(job.id),
         "SLURM_JOB_NAME": job.name,
-        "SLURM_JOB_NODELIST": job.nodelist,
+        "SLURM_JOB_NODELIST": first.nodelist,
         "SLURM_JOB_NUM_NODES": str(count),
-        "SLURM_JOB_PARTITION": job.partition,
+        "SLURM_JOB_PARTITION": first.partition,
         "SLURM_JOB_START_TIME": str(now),
         "SLURM_JOB_UID": str(os.getuid()),
         "SLURM_JOB_USER": os.environ.get("USER", str(os.getuid())),
         "SLURM_JOBID": str(job.id),
         "SLURM_NNODES": str(count),
-        "SLURM_NODELIST": job.nodelist,
+        "SLURM_NODELIST": first.nodelist,
         "SLURM_NTASKS": str(count),
         "SLURM_NTASKS_PER_NODE": "1",
         "SLURM_PRIO_PROCESS": "0",
         "SLURM_SUBMIT_DIR": os.getcwd(),
         "SLURM_SUBMIT_HOST": socket.gethostname(),
         "SLURM_TASKS_PER_NODE": _each(1, count),
-        **job.asked,
-        **{name: str(megabytes) for name, megabytes in job.memory.items()},
+        **({} if len(job.groups) > 1 else first.asked),
+        **{name: str(megabytes) for name, megabytes in first.memory.items()},
+        **_of_groups(job),
     }
     if restarts:
         variables["SLURM_RESTART_COUNT"] = str(restarts)
@@ -190,19 +206,35 @@ def batch_environment(job: Job, restarts: int) -> dict[str, str]:
     return variables | node_environment(job, job.nodes[0]) | {"SLURM_NODEID": "0", "SLURM_GTIDS": "0"}
 
 
+def _of_groups(job: Job) -> dict[str, str]:
+    """What a heterogeneous job's script is told of each component."""
+    if len(job.groups) == 1:
+        return {}
+    found = {"SLURM_HET_SIZE": str(len(job.groups))}
+    for number, group in enumerate(job.groups):
+        count = len(group.nodes)
+        told = {"SLURM_JOB_ID": str(job.id + number), "SLURM_JOB_NODELIST": group.nodelist}
+        told |= {"SLURM_JOB_NUM_NODES": str(count), "SLURM_JOB_CPUS_PER_NODE": _each(group.cpus, count)}
+        told |= {"SLURM_JOB_PARTITION": group.partition, "SLURM_TASKS_PER_NODE": _each(1, count), **group.asked}
+        told |= {name: str(megabytes) for name, megabytes in group.memory.items()}
+        found |= {f"{name}_HET_GROUP_{number}": value for name, value in told.items()}
+    return found
+
+
 def node_environment(job: Job, node: str) -> dict[str, str]:
     """What differs from node to node, for the script as for every task."""
+    group = job.group_of(node)
     variables = {
         "SLURMD_NODENAME": node,
-        "SLURM_CPUS_ON_NODE": str(job.cpus),
+        "SLURM_CPUS_ON_NODE": str(group.cpus),
         "SLURM_LOCALID": "0",
         "SLURM_PROCID": "0",
         # As a site's TaskProlog would: on one machine no interface tells the nodes apart.
         "SLAUNCH_NODE_IP": node_address(job.nodes.index(node)),
     }
-    if job.gpus:
-        devices = ",".join(map(str, range(job.gpus)))
-        variables |= {"SLURM_GPUS_ON_NODE": str(job.gpus), "SLURM_JOB_GPUS": devices, "CUDA_VISIBLE_DEVICES": devices}
+    if group.gpus:
+        devices = ",".join(map(str, range(group.gpus)))
+        variables |= {"SLURM_GPUS_ON_NODE": str(group.gpus), "SLURM_JOB_GPUS": devices, "CUDA_VISIBLE_DEVICES": devices}
     return variables
 
 

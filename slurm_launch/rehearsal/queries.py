@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 
 from slurm_launch.rehearsal.arguments import Known
-from slurm_launch.rehearsal.job import Folder, Job
+from slurm_launch.rehearsal.job import Folder, Group, Job, State
 
 SCONTROL = Known("scontrol", ["clusters"], ["oneliner", "details"], {"M": "clusters", "o": "oneliner", "d": "details"})
 SQUEUE = Known(
@@ -36,8 +37,9 @@ def scontrol(folder: Folder, argv: list[str]) -> int:
 
 def _hostnames(folder: Folder, text: str) -> int:
     job = folder.job()
-    if job is not None and text == job.nodelist:
-        found = job.nodes
+    alike = [group.nodes for group in job.groups if text == group.nodelist] if job is not None else []
+    if alike:
+        found = alike[0]
     else:
         from slurm_launch.values import hosts
 
@@ -58,6 +60,10 @@ def _requeue(folder: Folder, job_id: str) -> int:
     return 0
 
 
+def _nodelist(job: Job) -> str:
+    return ",".join(group.nodelist for group in job.groups)
+
+
 def _job_line(folder: Folder, job: Job) -> str:
     state = folder.state()
     end_at = folder.life().end_at
@@ -66,7 +72,7 @@ def _job_line(folder: Folder, job: Job) -> str:
     return (
         f"JobId={job.id}{array} JobName={job.name} JobState={state.state} Reason={state.reason} Dependency=(null)"
         f" Requeue={job.requeue:d} Restarts={folder.restarts()} ExitCode={state.code}:{state.signal} EndTime={end}"
-        f" PreemptTime=None NodeList={job.nodelist} NumNodes={len(job.nodes)}"
+        f" PreemptTime=None NodeList={_nodelist(job)} NumNodes={len(job.nodes)}"
     )
 
 
@@ -78,11 +84,17 @@ def squeue(folder: Folder, argv: list[str]) -> int:
     wanted = options.get("jobs")
     if job is None or (wanted is not None and str(job.id) not in wanted.split(",")):
         SQUEUE.fail("slurm_load_jobs error: Invalid job id specified")
-    state = folder.state()
-    fields = {"i": str(job.id), "A": str(job.id), "T": state.state, "r": state.reason, "j": job.name}
-    fields |= {"N": job.nodelist, "D": str(len(job.nodes)), "P": job.partition, "%": "%"}
     if "noheader" not in options:
         print(options.get("format", "%i %T"))
+    for number, group in enumerate(job.groups):
+        told = f"{job.id}+{number}" if len(job.groups) > 1 else str(job.id)
+        _print_line(folder.state(), job, group, told, options)
+    return 0
+
+
+def _print_line(state: State, job: Job, group: Group, told: str, options: Mapping[str, str]) -> None:
+    fields = {"i": told, "A": str(job.id), "T": state.state, "r": state.reason, "j": job.name}
+    fields |= {"N": group.nodelist, "D": str(len(group.nodes)), "P": group.partition, "%": "%"}
     line, rest = "", options.get("format", "%i %T")
     while rest:
         before, percent, rest = rest.partition("%")
@@ -93,4 +105,3 @@ def squeue(folder: Folder, argv: list[str]) -> int:
                 SQUEUE.fail(f"the rehearsal does not know the field %{letter}")
             line, rest = line + fields[letter], rest.lstrip("0123456789.")[1:]
     print(line)
-    return 0

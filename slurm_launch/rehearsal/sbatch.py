@@ -8,11 +8,13 @@ import re
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from slurm_launch.rehearsal import sbatch_line, slurmd
 from slurm_launch.rehearsal.arguments import Known
-from slurm_launch.rehearsal.job import CLUSTER, FIRST_ID, Folder, Job, fill
+from slurm_launch.rehearsal.job import CLUSTER, FIRST_ID, Folder, Group, Job, fill
 
 _PLAYED = """array chdir cpus-per-task gpus-per-node gpus-per-task gres job-name mem mem-per-cpu mem-per-gpu nodelist
 nodes ntasks-per-node open-mode output partition signal time"""
@@ -47,10 +49,14 @@ def main(folder: Folder, argv: list[str]) -> int:
         KNOWN.fail(f"Unable to open file {script}: {error.strerror}")
     if not text.startswith("#!"):
         KNOWN.fail("This does not look like a batch script: its first line must begin with #!")
-    options = {**_directives(text), **given}
+    components = _components(_directives(text))
+    components[0] |= given
+    options = components[0]
     if "hold" in options:
         KNOWN.fail("a rehearsal cannot be held: nobody would release it")
-    job = _job(options, script, words[1:])
+    if "array" in options and len(components) > 1:
+        KNOWN.fail("Batch job submission failed: Invalid job array specification")
+    job = _job(components, script, words[1:], folder.read("setup.json") or {})
     folder.spooled.write_text(text, encoding="utf-8", errors="surrogateescape")  # later edits change nothing
     folder.set_job(job)
     _leave_to_slurmd(folder)
@@ -94,40 +100,84 @@ def _be_slurmd(folder: Folder, ready: int) -> None:
         raise
 
 
-def _directives(text: str) -> dict[str, str]:
-    """The options in the comments before the script's first command."""
-    found: dict[str, str] = {}
+# What sbatch hands on from a component of a heterogeneous job to the later ones, of that which is played here.
+_HANDED_ON = ("mem", "exclude")
+
+
+def _components(parts: list[dict[str, str]]) -> list[dict[str, str]]:
+    for before, part in pairwise(parts):
+        kinds = [name for name in part if name.startswith("mem-per-")]
+        if "mem" in before and kinds:
+            KNOWN.fail("--mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.")
+        part |= {name: before[name] for name in _HANDED_ON if name in before and name not in part}
+    return parts
+
+
+def _directives(text: str) -> list[dict[str, str]]:
+    """The options in the comments before the script's first command, for each component."""
+    found: list[dict[str, str]] = [{}]
     for line in text.splitlines():
         if line.startswith("#SBATCH"):
             try:
                 words = sbatch_line.words(line)
             except sbatch_line.Unreadable as error:
                 KNOWN.fail(str(error))
+            if words == ["hetjob"]:
+                found.append({})
+                continue
             options, rest = KNOWN.parse(words)
             if rest:
                 KNOWN.fail(f"Invalid directive found in batch script: {rest[0]}")
-            found |= options
+            found[-1] |= options
         elif line.strip() and not line.lstrip().startswith("#"):
             break
     return found
 
 
-def _job(options: Mapping[str, str], script: Path, arguments: list[str]) -> Job:
+def _job(components: list[dict[str, str]], script: Path, arguments: list[str], setup: Mapping[str, Any]) -> Job:
+    groups: list[Group] = []
+    for part in components:
+        groups.append(_group(part, sum(len(group.nodes) for group in groups)))
+    names = [node for group in groups for node in group.nodes]
+    if len(names) > MOST_NODES:
+        KNOWN.fail(f"a rehearsal has at most {MOST_NODES} nodes")
+    if len(set(names)) < len(names):
+        KNOWN.fail("two components of a heterogeneous job cannot be on the same node")
+    options = components[0]
+    number = int(setup.get("job_id") or FIRST_ID + random.SystemRandom().randrange(900_000))
+    task = setup["task"] if setup.get("task") is not None else _first_task(options.get("array"))
+    directory = os.path.abspath(options.get("chdir", "."))
+    name = options.get("job-name", script.name)
+    return Job(
+        id=number,
+        name=name,
+        arguments=arguments,
+        directory=directory,
+        output=_output(options.get("output"), directory, number, task, name, names[0]),
+        append=options.get("open-mode", "truncate").startswith("a"),
+        groups=groups,
+        time_limit=_seconds(options.get("time")),
+        warning=_warning(options.get("signal")),
+        requeue="no-requeue" not in options,
+        array_task=task,
+    )
+
+
+def _group(options: Mapping[str, str], first: int) -> Group:
+    """The nodes of a job or of one component, which are numbered from `first` on."""
     count = KNOWN.number(options, "nodes", 1)
     if count > MOST_NODES:
         KNOWN.fail(f"a rehearsal has at most {MOST_NODES} nodes")
     nodelist = options.get("nodelist")
     if nodelist is None:
-        nodes = [f"node{index}" for index in range(count)]
-        nodelist = "node0" if count == 1 else f"node[0-{count - 1}]"
+        nodes = [f"node{index}" for index in range(first, first + count)]
+        nodelist = nodes[0] if count == 1 else f"node[{first}-{first + count - 1}]"
     else:
         from slurm_launch.values import hosts  # costs time, and few need it
 
         nodes = hosts(nodelist)
         if len(nodes) != count and "nodes" in options:
             KNOWN.fail(f"--nodelist names {len(nodes)} nodes, --nodes asks for {count}")
-        if len(nodes) > MOST_NODES:
-            KNOWN.fail(f"a rehearsal has at most {MOST_NODES} nodes")
     if KNOWN.number(options, "ntasks-per-node", 1) != 1:
         KNOWN.fail("the rehearsal plays one task on each node: --ntasks-per-node must be 1")
     cpus = KNOWN.number(options, "cpus-per-task", 1)
@@ -136,29 +186,7 @@ def _job(options: Mapping[str, str], script: Path, arguments: list[str]) -> Job:
         asked["SLURM_CPUS_PER_TASK"] = str(cpus)
     if "account" in options:
         asked["SLURM_JOB_ACCOUNT"] = options["account"]
-    number = FIRST_ID + random.SystemRandom().randrange(900_000)
-    task = _first_task(options.get("array"))
-    directory = os.path.abspath(options.get("chdir", "."))
-    name = options.get("job-name", script.name)
-    return Job(
-        id=number,
-        name=name,
-        arguments=arguments,
-        directory=directory,
-        output=_output(options.get("output"), directory, number, task, name, nodes[0]),
-        append=options.get("open-mode", "truncate").startswith("a"),
-        nodes=nodes,
-        nodelist=nodelist,
-        cpus=cpus,
-        memory=_memory(options),
-        gpus=gpus,
-        asked=asked,
-        time_limit=_seconds(options.get("time")),
-        warning=_warning(options.get("signal")),
-        requeue="no-requeue" not in options,
-        partition=options.get("partition", CLUSTER),
-        array_task=task,
-    )
+    return Group(nodes, nodelist, cpus, _memory(options), gpus, asked, options.get("partition", CLUSTER))
 
 
 def _gpus(options: Mapping[str, str]) -> tuple[int, dict[str, str]]:
@@ -210,7 +238,7 @@ def _warning(signal: str | None) -> int | None:
 
 
 def _first_task(array: str | None) -> int | None:
-    """A rehearsal plays the first task of an array."""
+    """A rehearsal plays the first task of an array, unless it was asked for another."""
     if array is None:
         return None
     match = re.match(r"\d+", array)

@@ -16,9 +16,9 @@ from slurm_launch.rehearsal import faults
 from slurm_launch.rehearsal.arguments import Known
 from slurm_launch.rehearsal.job import Folder, Job, fill, node_environment
 
-_VALUED = """chdir cpu-bind cpus-per-task distribution error exclude export gpus-per-node gpus-per-task gres input
-job-name jobid mem mem-bind mem-per-cpu mem-per-gpu mpi nodelist nodes ntasks ntasks-per-node output relative time
-wait"""
+_VALUED = """chdir cpu-bind cpus-per-task distribution error exclude export gpus-per-node gpus-per-task gres
+het-group input job-name jobid mem mem-bind mem-per-cpu mem-per-gpu mpi nodelist nodes ntasks ntasks-per-node output
+relative time wait"""
 _PLAIN = "exact exclusive help kill-on-bad-exit label overlap quiet unbuffered verbose whole"
 # Pyxis's own: a rehearsal takes them, so that the script goes its way, and enters no container.
 _PYXIS = "container-image container-mounts container-name container-workdir container-env container-save"
@@ -52,8 +52,12 @@ def main(folder: Folder, argv: list[str]) -> int:
 
 def _nodes(options: Mapping[str, str], job: Job) -> list[str]:
     """The nodes of the step: one for each task, so a node may stand there more than once."""
+    number = int(options.get("het-group", "0"))
+    if number >= len(job.groups) or ("het-group" in options and len(job.groups) == 1):
+        KNOWN.fail("No directives to start application on any available hetjob components")
+    ours = job.groups[number].nodes
     listed, excluded = _hosts(options.get("nodelist")), _hosts(options.get("exclude"))
-    usable = [node for node in job.nodes[int(options.get("relative", "0")) :] if node not in excluded]
+    usable = [node for node in ours[int(options.get("relative", "0")) :] if node not in excluded]
     per_node = KNOWN.number(options, "ntasks-per-node", 0)
     count = KNOWN.number(options, "nodes", int(os.environ["SLURM_NNODES"]))
     tasks = KNOWN.number(options, "ntasks", per_node * count or int(os.environ["SLURM_NTASKS"]))
@@ -67,7 +71,7 @@ def _nodes(options: Mapping[str, str], job: Job) -> list[str]:
     if len(chosen) < count or not set(listed) <= set(chosen) or (per_node and tasks > count * per_node):
         KNOWN.fail(f"Unable to create step for job {job.id}: Requested node configuration is not available")
     # Slurm has an order of its own, whatever that of --nodelist.
-    usable = [node for node in job.nodes if node in chosen[: max(count, len(listed))]]
+    usable = [node for node in ours if node in chosen[: max(count, len(listed))]]
     count = len(usable)
     share, extra = divmod(tasks, count)
     return [node for place, node in enumerate(usable) for _ in range(share + (place < extra))]

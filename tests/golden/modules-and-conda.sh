@@ -23,7 +23,7 @@ end() { # CODE OUTCOME [CAUSE HINT [NODE]]: the only way out. Stops what we star
 }
 asked_to_end() { # by Slurm, which knows the reason, or by somebody else
   case $(timeout 2 squeue -h -t all -j "$SLURM_JOB_ID" -o %r) in
-    TimeLimit) end 74 time-limit 'the time limit was reached' 'ask for more with --time' ;;
+    TimeLimit*) end 74 time-limit 'the time limit was reached' 'ask for more with --time' ;;
     *Node*) end 72 node-lost 'Slurm has lost a node of the job' 'sinfo -R may tell why; submit again' ;;
     *) end 75 ended-from-outside "the job was ended from outside ($ended_by)" 'scancel or preemption: sacct tells which' ;;
   esac

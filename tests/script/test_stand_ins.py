@@ -59,6 +59,20 @@ def test_sbatch_refuses_what_it_cannot_play(tmp_path: Path, directive: str, mess
     assert done.submitted.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ("--mem=1G", "--mem-per-cpu=1G", "mutually exclusive"),
+        ("--array=0-3", "--nodes=1", "Invalid job array specification"),
+        ("--nodelist=a", "--nodelist=a", "cannot be on the same node"),
+    ],
+)
+def test_sbatch_refuses_components_as_the_real_one(tmp_path: Path, first: str, second: str, message: str) -> None:
+    done = play(f"#!/bin/bash\n#SBATCH {first}\n#SBATCH hetjob\n#SBATCH {second}\ntrue\n", tmp_path)
+    assert done.submitted.returncode == 1
+    assert message in done.submitted.stderr
+
+
 def test_srun_and_scontrol_refuse_what_they_do_not_know(tmp_path: Path) -> None:
     calls = ["srun --bcast=x true", "scontrol show nodes", "squeue -h -o %z", "SLURM_JOB_ID=1 srun true"]
     found = lines(tmp_path, "".join(f"{call}; echo $?\n" for call in calls))

@@ -12,7 +12,7 @@ from tests.testbed import Cluster
 
 pytestmark = pytest.mark.slurm
 
-# What a task sees, told while its partner's cluster stands beside its own: 0 and 1 wait for one another, 2 and 3, 4 and 5.
+# What a task sees while its partner's cluster stands beside its own: 0 and 1 wait for one another, 2 and 3, 4 and 5.
 SEEN = """\
 import hashlib, json, os, pathlib, subprocess, time, ray
 me = int(os.environ["SLURM_ARRAY_TASK_ID"])

@@ -452,11 +452,25 @@ class TestTexts:
         assert len(lines) > 40
         return "\n".join(lines)
 
+    # Options beside which another one stands, too.
+    SECOND = (
+        "mem-per",
+        "profile",
+        "idle",
+        "signal:",
+        "array",
+        "sweep-file",
+        "worker-group",
+        "head-c",
+        "head-m",
+        "head-p",
+    )
+
     def test_the_starter_file_is_valid_with_every_option_taken_in(self) -> None:
         text = self.uncommented(starter_file())
         given = yaml.safe_load(text)
         assert set(given) == {name.replace("_", "-") for name, option in options().items() if option.layered}
-        text = "\n".join(line for line in text.splitlines() if not line.startswith(("mem-per", "profile", "idle", "signal:")))
+        text = "\n".join(line for line in text.splitlines() if not line.startswith(self.SECOND))
         project(text)
         spec = found().spec()
         assert (spec.num_nodes, spec.time, spec.env) == (3, "1:30:00", {"OMP_NUM_THREADS": "4"})
@@ -477,7 +491,7 @@ class TestTexts:
         facts = {name.replace("_", "-"): fact.example for name, fact in FACTS.items()}
         assert {**yaml.safe_load(text), "partitions": None}.items() >= {**facts, "partitions": None}.items()
         assert yaml.safe_load(text)["partitions"] == {**facts["partitions"], "cpu": None}
-        profile("juwels", "\n".join(line for line in text.splitlines() if not line.startswith(("mem-per", "signal:"))))
+        profile("juwels", "\n".join(line for line in text.splitlines() if not line.startswith(self.SECOND)))
         profile("base", "")
         assert found({**NEEDED, "profile": "juwels"}).spec().partition == "main"
 

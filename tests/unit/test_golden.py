@@ -16,7 +16,7 @@ import pytest
 from slurm_launch import LaunchSpec
 from slurm_launch.containers import RUNTIMES
 from slurm_launch.script import render_script
-from slurm_launch.spec import CONTAINER, options
+from slurm_launch.spec import CONTAINER, HEAD, options
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden"
@@ -109,6 +109,42 @@ CASES: dict[str, dict[str, Any]] = {
         "checkpoint_signal": "SIGUSR2",
         "max_restarts": 10,
     },
+    # a head on its own, and kinds of workers
+    "dedicated-head": {**THREE, "num_gpus": 4, "dedicated_head": True},
+    "het-head": {
+        **THREE,
+        "num_gpus": 4,
+        "cpus_per_task": 32,
+        "mem_per_gpu": "64G",
+        "partition": "gpu",
+        "constraint": "a100",
+        "account": "proj1",
+        "time": "2-12",
+        "head_cpus": 4,
+        "head_mem": "16G",
+        "head_partition": "cpu",
+        "head_constraint": "big",
+        "head_num_cpus": 0,
+    },
+    "worker-groups": {
+        **PLAIN,
+        "cpus_per_task": 8,
+        "mem": "32G",
+        "exclude": "bad1",
+        "sbatch": {"gres": "nvme:1", "wckey": "x"},
+        "worker_group": [
+            "n=2,gpus=8,gpu-type=h100,cpus=64,mem=900G,partition=big,constraint=a100&ib,labels=fast+zone:a",
+            {"n": 4, "node": "cpu[1,3-5]", "resources": "disk:2"},
+        ],
+    },
+    "sweep": {
+        "exp_name": "sweep",
+        "command": "python train.py --lr {lr} --name \"{name}\" --note '{name}: {{lr}} is '$lr",
+        "num_nodes": 2,
+        "sweep": {"lr": "1e-3,1e-4", "name": ["a b", "it's", 'x, "y"']},
+        "max_parallel": 2,
+        "points": "0,2-5",
+    },
     # one for every container runtime
     "pyxis": {
         **THREE,
@@ -183,12 +219,22 @@ def test_every_golden_script_has_its_case() -> None:
 
 def test_everything_is_everything() -> None:
     """An option that is added to the spec is to be seen in a script."""
-    alternatives = {"num_nodes", "mem", "mem_per_gpu", "gpu_directive", "idle", "signal_before"}  # in the other cases
-    about_the_launcher = {"template", "profile", "config"}
-    of_containers = {name for name, option in options().items() if option.group == CONTAINER}
+    alternatives = {
+        "num_nodes",
+        "mem",
+        "mem_per_gpu",
+        "gpu_directive",
+        "idle",
+        "sweep",
+        "max_parallel",
+        "points",
+        "signal_before",
+    }  # in the other cases
+    about_the_launcher = {"template", "profile", "config", "sweep_file"}
+    in_other_cases = {name for name, option in options().items() if option.group in (CONTAINER, HEAD)}
     rest = set(LaunchSpec.model_fields) - set(CASES["everything"])
-    assert rest == alternatives | about_the_launcher | of_containers
-    assert of_containers <= {name for case in CASES.values() for name in case}
+    assert rest == alternatives | about_the_launcher | in_other_cases
+    assert in_other_cases <= {name for case in CASES.values() for name in case}
 
 
 def test_every_runtime_has_a_golden_script() -> None:

@@ -118,6 +118,7 @@ def test_every_text_option_has_a_witness() -> None:
     """An option that is added to the spec belongs into BY_SHELL, unless it is a directive."""
     others = {"exp_name", "gpu_type", "interface", "port_range", "sbatch", "no_sbatch"}  # tested below
     others |= {"container_arg", "container_setup"}  # likewise
+    others |= {"sweep", "sweep_file", "points"}  # tests/unit/test_sweep_values.py, test_placeholders.py
     # These take plain characters only: tests/unit/test_containers.py, tests/unit/test_long_jobs.py
     plain = {"container_image", "container_mounts", "container_workdir", "head_image", "worker_image"}
     plain |= {"checkpoint_signal"}

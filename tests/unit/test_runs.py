@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,6 +96,13 @@ def test_an_older_record_knows_one_cancellation_for_all(tmp_path: Path) -> None:
         assert runs.read(tmp_path / "x.json").cancelled == new
     (tmp_path / "x.json").write_text(json.dumps(data | {"cancelled": {"12": 3}}))
     with pytest.raises(UsageError, match="cancelled is no time"):
+        runs.read(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize("name", [3, None, ["b"], "a\0b"])
+def test_run_again_as_nothing(tmp_path: Path, name: Any) -> None:
+    (tmp_path / "x.json").write_text(json.dumps(json.loads(a_run(tmp_path).to_json()) | {"resubmitted": {"12": name}}))
+    with pytest.raises(UsageError, match="resubmitted names no run"):
         runs.read(tmp_path / "x.json")
 
 

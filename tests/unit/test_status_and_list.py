@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import index, run_report, runs
+from slurm_launch import index, points_table, run_report, runs, task_points
 from slurm_launch.errors import UsageError
 from slurm_launch.observe import TIMES, Task
 from slurm_launch.runs import Run
+from slurm_launch.sweep import Points
 from tests.unit.conftest import Launcher
 from tests.unit.some_run import some_run
 
@@ -190,7 +191,7 @@ def test_list(launcher: Launcher, launched: Any, slurm: Any) -> None:
     rows = [line.split()[:3] for line in launcher("list").out.splitlines()]
     assert rows == [
         ["RUN", "JOB", "STATE"],
-        ["many_20200304-110000", "3", "5"],
+        ["many_20200304-110000", "3", "1"],
         ["bad_20200304-100000", "2", "FAILED"],
         ["good_20200304-090000", "1", "COMPLETED"],
     ]
@@ -337,3 +338,91 @@ def test_a_run_whose_sbatch_was_interrupted_gets_its_job(
     healed = runs.read(run.record)
     assert (healed.job_id, healed.submitted) == ("17", "2020-03-04T09:00:00+00:00")
     assert "RUNNING" in launcher("status", "17").out
+
+
+# Arrays and sweeps
+
+
+@pytest.fixture
+def sweep(launched: Any, slurm: Any) -> Run:
+    """Twelve points: 0 and 1 have ended well, 2 has failed, 3 runs, the others wait; 2 was run again."""
+    name = "t_20200304-090000"
+    table = Path(f"{name}.points.csv").resolve()
+    run: Run = launched(spec={"sweep": ["lr=..."]}, array="0-11%4", points=str(table), resubmitted={"12_2": "u_2020"})
+    points_table.write(run, Points(("lr", "seed"), [(f"1e-{n}", "x" * 50 if n == 4 else str(n)) for n in range(12)]))
+    ended = [queued(run, "COMPLETED", task=f"_{n}", end="2020-03-04T09:00:30") for n in (0, 1)]
+    ended.append(queued(run, "FAILED", "3:0", task="_2", end="2020-03-04T09:00:30"))
+    going = queued(run, "RUNNING", task="_3") + queued(run, "PENDING", reason="Priority", task="_[4-11%4]")
+    slurm("".join(ended) + going)
+    return run
+
+
+ROWS = [
+    ["TASK", "lr", "seed", "STATE", "NODES", "ELAPSED", "EXIT", "REMARK"],
+    ["12_0", "1e-0", "0", "COMPLETED", "n[1-2]", "30", "s", "0"],
+    ["12_2", "1e-2", "2", "FAILED", "n[1-2]", "30", "s", "3", "run", "again", "as", "u_2020"],
+]
+
+
+def test_a_row_for_each_point(launcher: Launcher, sweep: Run) -> None:
+    """Also of those that wait together."""
+    lines = launcher("status", "12").out.splitlines()
+    assert lines[0] == f"{sweep.name}: 2 ok, 1 failed, 1 running, 8 waiting"
+    rows = [line.split() for line in lines[1:]]
+    assert len(rows) == 13
+    assert [rows[0], rows[1], rows[3]] == ROWS
+    assert rows[4][:4] == ["12_3", "1e-3", "3", "RUNNING"]
+    assert rows[5][:3] == ["12_4", "1e-4", "x" * 37 + "..."]
+    assert rows[12][:4] == ["12_11", "1e-11", "11", "PENDING"]
+    assert "jobs with a higher priority" in lines[-1]
+    alone = launcher("status", "12_4").out
+    assert f"  point      lr=1e-4 seed={'x' * 50}\n" in alone, "of one task all of it"
+    assert "  run again  as u_2020\n" in launcher("status", "12_2").out
+
+
+def test_the_points_in_the_list(launcher: Launcher, sweep: Run, launched: Any) -> None:
+    launched("other", "13", "2020-03-04T10:00:00+00:00")
+    plain = launcher("list").out.splitlines()
+    assert [line.split("  ")[0] for line in plain] == ["RUN", "other_20200304-100000", sweep.name]
+    assert " 2 ok, 1 failed, 1 running, 8 waiting " in plain[2]
+    named = [line.split() for line in launcher("list", "12").out.splitlines()]
+    assert named[1][0] == sweep.name
+    assert [named[2], named[3], named[5]] == ROWS
+    assert len(named) == 15
+    with_points = launcher("list", "--points").out.splitlines()
+    assert [line.split() for line in with_points[3:]] == named[2:]
+    assert launcher("list", "nothing").code == 2
+
+
+def test_the_points_for_programs(launcher: Launcher, sweep: Run) -> None:
+    listed = json.loads(launcher("list", "--json").out)["runs"][0]
+    for told in (json.loads(launcher("status", "12", "--json").out), listed):
+        assert [task["id"] for task in told["tasks"]] == [f"12_{n}" for n in range(12)]
+        assert told["tasks"][9]["point"] == {"lr": "1e-9", "seed": "9"}
+        assert told["tasks"][9]["log"] == sweep.log.replace(".log", "_9.log")
+        assert [task["run_again_as"] for task in told["tasks"][1:4]] == [None, "u_2020", None]
+        assert (told["state"], told["points"]) == ("8 PENDING, 2 COMPLETED, 1 FAILED, 1 RUNNING", sweep.points)
+
+
+def test_explain_names_the_point(launcher: Launcher, sweep: Run) -> None:
+    assert "task 12_2 (lr=1e-2 seed=2)\n" in launcher("explain", "12").out
+    assert task_points.points_of(sweep).label("12_[4-11%4]") == "12_[4-11%4]"
+
+
+def test_an_array_that_waits_is_one_row(launcher: Launcher, launched: Any, slurm: Any) -> None:
+    """Without points there is nothing to tell its tasks apart."""
+    run = launched(spec={"array": "0-9"})
+    slurm(queued(run, "RUNNING", task="_0") + queued(run, "PENDING", reason="Priority", task="_[1-9]"))
+    rows = [line.split()[:2] for line in launcher("status").out.splitlines()]
+    assert rows[1:] == [["TASK", "STATE"], ["12_0", "RUNNING"], ["12_[1-9]", "PENDING"]]
+    assert "9 waiting" in launcher("list").out
+
+
+def test_nothing_of_a_point_gets_to_the_terminal(launcher: Launcher, launched: Any, slurm: Any) -> None:
+    run: Run = launched(array="0-1", points=str(Path("p.csv").resolve()))
+    points_table.write(run, Points(("a", "b"), [("\x1b[31m", "\t"), ("x", "")]))
+    slurm(queued(run, "PENDING", task="_[0-1]"))
+    for verb in ("status", "list"):
+        out = launcher(verb, "12").out
+        assert "\x1b" not in out
+        assert r"\x1b[31m" in out

@@ -1,0 +1,11 @@
+# A heterogeneous job: its first group is the head's, each other one is a kind of workers, on hosts of its own.
+find_nodes() { # sets nodes, count, and group_first: the place in nodes of each group's first
+  local group name wanted=1 && nodes=("$head") group_first=(0)
+  for ((group = 1; group < ${SLURM_HET_SIZE:-1}; group++)); do
+    name=SLURM_JOB_NUM_NODES_HET_GROUP_$group wanted=$((wanted + ${!name})) group_first+=("${#nodes[@]}") name=SLURM_JOB_NODELIST_HET_GROUP_$group
+    mapfile -t -O "${#nodes[@]}" nodes < <(scontrol show hostnames "${!name}")
+  done
+  count=$(printf '%s\n' "${nodes[@]}" | sort -u | wc -l)
+  ((count == wanted)) || end 77 script-failed "scontrol named $count of $wanted nodes" 'submit again'
+}
+find_nodes

@@ -1,0 +1,215 @@
+"""A head on its own and kinds of workers: what can be asked for, and what becomes of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from slurm_launch import LaunchSpec, config, slurm_jobs
+from slurm_launch.components import components, groups, ray_labels, ray_resources
+from slurm_launch.directives import directive_lines
+from slurm_launch.errors import InvalidSpec
+from slurm_launch.values import BadValue
+from slurm_launch.worker_groups import parse
+
+PLAIN: dict[str, Any] = {"exp_name": "t", "command": "true"}
+
+
+def spec(**options: Any) -> LaunchSpec:
+    return LaunchSpec(**{**PLAIN, **options})
+
+
+def parts(spec: LaunchSpec) -> list[list[str]]:
+    """The directives of each component, without those that every job has."""
+    text = "\n".join(directive_lines(spec, "t.log")).replace("#SBATCH --", "")
+    return [part.split() for part in re.split(r"\n?#SBATCH hetjob\n", text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("gpus=8", "does not say how many nodes"),
+        ("n=0", "a number from 1 on: '0'"),
+        ("n=-1", "a number from 1 on"),
+        ("n=1e3", "a number from 1 on"),
+        ("n=" + "9" * 5000, "a number from 1 on"),
+        ("n=2,gpu=8", "unknown key: 'gpu'"),
+        ("n=2,n=3", "says n twice"),
+        ("n=2,", "a part without a value: ''"),
+        ("n=2,mem", "a part without a value: 'mem'"),
+        ("n=2,mem=lots", "has a mem that is not an amount of memory"),
+        ("n=2,cpus=0", "has a cpus that is not a number"),
+        ("n=2,labels=a b", "is no label: 'a b'"),
+        ("n=2,labels=a:", "is no label"),
+        ("n=2,labels=a+a:b", "is there twice: 'a'"),
+        ("n=2,labels=GPU", "is a resource of Ray's own"),
+        ("n=2,labels=ray.io/x:y", "is no label"),
+        ("n=2,resources=cpu:4", "is a resource of Ray's own"),
+        ("n=2,resources=fast", "is no amount of a resource"),
+        ("n=2,resources=fast:0", "is no amount of a resource"),
+        ("n=2,resources=fast:1.5", "is no amount of a resource"),
+        ("n=2,resources=fast:1+fast:2", "is there twice"),
+        ("n=2,node=n[1-3]", "has n=2, but its node= names 3"),
+        ("", "a part without a value"),
+    ],
+)
+def test_what_is_no_group_is_told(text: str, words: str) -> None:
+    with pytest.raises(BadValue, match=re.escape(words)) as caught:
+        parse(text)
+    assert caught.value.hint
+
+
+def test_a_group_says_what_it_wants() -> None:
+    found = parse("n=2, gpus=8,gpu-type=h100,cpus=4,mem=64G,partition=big,constraint=a&b,node=n[1,3],labels=x")
+    assert (found.n, found.gpus, found.gpu_type, found.cpus, found.mem) == (2, 8, "h100", 4, "64G")
+    assert (found.partition, found.constraint, found.node) == ("big", "a&b", "n[1,3]")
+
+
+def test_a_word_is_a_label_and_a_resource() -> None:
+    """Work finds its group by the resource with any version of Ray."""
+    found = parse("n=1,labels=fast+zone:a,resources=disk:2")
+    assert ray_labels(found) == "fast=true,zone=a"
+    assert ray_resources(found) == '{"fast": 1, "disk": 2}'
+    assert ray_resources(parse("n=1,labels=fast,resources=fast:4")) == '{"fast": 4}'
+    assert ray_resources(parse("n=1,labels=zone:a")) == ""
+
+
+def test_the_number_of_nodes_counts_the_head() -> None:
+    assert spec(worker_group=["n=2", "n=3"]).nodes == 6
+    assert spec(worker_group=["n=2", "n=3"], num_nodes=6).nodes == 6
+    assert [group.n for group in groups(spec(head_cpus=1, num_nodes=3))] == [2]
+    assert spec(head_cpus=1, node="n[1-4]").nodes == 5
+    assert not groups(spec(num_nodes=3))
+    assert not components(spec(num_nodes=3))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"head_cpus": 2}, "--head-cpus leaves a job on one node without any worker"),
+        ({"dedicated_head": True}, "--dedicated-head leaves a job on one node"),
+        ({"head_num_cpus": 0}, "--head-num-cpus 0 leaves a job on one node"),
+        ({"dedicated_head": True, "num_nodes": 2, "head_num_cpus": 2}, "exclude one another"),
+        ({"worker_group": ["n=2"], "num_nodes": 2}, "--worker-group makes 3 nodes, the head among them"),
+        ({"worker_group": ["n=2"], "array": "0-3"}, "--worker-group makes a heterogeneous job"),
+        ({"head_mem": "1G", "num_nodes": 2, "array": "0-3"}, "of which Slurm makes no array"),
+        ({"worker_group": ["n=2"], "sweep": {"lr": "1,2"}}, "of which Slurm makes no array: no --sweep"),
+        ({"worker_group": ["n=2"], "node": "n[1-2]"}, "--node does not tell"),
+        ({"head_cpus": 1, "node": "n[1-2]", "num_nodes": 2}, "the head has one of its own"),
+        ({"head_mem": "0", "num_nodes": 2}, "mem 0, all of a node's"),
+        ({"worker_group": ["n=1,gpus=2"], "gpu_directive": "none"}, "--gpu-directive none"),
+        ({"worker_group": ["n=1,labels=cpu"]}, "has a labels that is a resource of Ray's own"),
+        ({"worker_group": [{"n": [1]}]}, "has a value of the wrong type"),
+    ],
+)
+def test_what_does_not_fit_together(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=re.escape(words)):
+        spec(**options)
+
+
+def test_head_num_cpus_needs_no_other_node() -> None:
+    assert spec(head_num_cpus=2).nodes == 1
+
+
+def test_the_head_takes_neither_gpus_nor_what_chooses_the_workers_nodes() -> None:
+    job = spec(
+        num_nodes=3, num_gpus=4, gpu_type="a100", cpus_per_task=8, partition="gpu", constraint="ib", exclusive=True,
+        mem="9G", switches="1", head_partition="cpu", account="me", signal="B:USR1@60", on_node_loss="continue",
+        sbatch={"gres": "nvme:1", "hold": None},
+    )  # fmt: skip
+    head, workers = parts(job)
+    assert head == [
+        "job-name=t", "output=t.log", "open-mode=append", "nodes=1", "ntasks-per-node=1", "cpus-per-task=8", "mem=9G",
+        "partition=cpu", "account=me", "signal=B:USR1@60", "no-requeue", "no-kill", "gres=nvme:1", "hold",
+    ]  # fmt: skip
+    assert workers == [
+        "nodes=2", "ntasks-per-node=1", "gpus-per-node=a100:4", "cpus-per-task=8", "mem=9G", "constraint=ib",
+        "switches=1", "partition=gpu", "exclusive", "no-kill", "gres=nvme:1",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "memory"),
+    [
+        ({"mem": "4G"}, ["mem=4G", "mem=4G", "mem=4G"]),
+        ({"mem": "4G", "head_mem": "1G"}, ["mem=1G", "mem=4G", "mem=4G"]),
+        ({"head_mem": "1G", "head_cpus": 3}, ["mem-per-cpu=342M", "", ""]),
+        ({"head_mem": "1G", "mem_per_cpu": "2G"}, ["mem-per-cpu=1024M", "mem-per-cpu=2G", "mem-per-cpu=2G"]),
+        ({"mem_per_gpu": "2G", "num_gpus": 1}, ["", "mem-per-gpu=2G", "mem-per-gpu=2G"]),
+        ({"group": "mem=500K,cpus=2"}, ["", "mem-per-cpu=1M", ""]),
+        ({"group": "mem=3G", "mem": "4G"}, ["mem=4G", "mem=3G", "mem=4G"]),
+    ],
+)
+def test_memory_is_said_so_that_sbatch_does_not_hand_it_on(options: dict[str, Any], memory: list[str]) -> None:
+    """It hands --mem on to later components, where --mem-per-cpu then is an error."""
+    group = options.pop("group", None)
+    job = spec(worker_group=["n=1" + (f",{group}" if group else ""), "n=1"], **options)
+    assert [" ".join(word for word in part if word.startswith("mem")) for part in parts(job)] == memory
+
+
+def test_in_a_file_a_group_can_be_a_mapping(tmp_path: Path) -> None:
+    text = "worker-group:\n- n=1,labels=fast\n- {n: 2, mem: 4G,\n   gpus: 1}\n"
+    (tmp_path / "slurm-launch.yaml").write_text(text)
+    flags = {"exp_name": "t", "command": "true"}
+    found = config.resolve(flags, {}, tmp_path)
+    assert found.spec().worker_group == ("n=1,labels=fast", "n=2,mem=4G,gpus=1")
+    (tmp_path / "slurm-launch.yaml").write_text("worker-group: {n: 2}\n")
+    assert config.resolve(flags, {}, tmp_path).spec().worker_group == ("n=2",)
+    (tmp_path / "slurm-launch.yaml").write_text("worker-group:\n- n=1\n- {n: 2, n: 3}\n")
+    with pytest.raises(InvalidSpec, match="worker-group has n twice"):
+        config.resolve(flags, {}, tmp_path).spec()
+    (tmp_path / "slurm-launch.yaml").write_text("worker-group:\n- n=1\n- {n: 2, gpu: 3}\n")
+    with pytest.raises(InvalidSpec) as caught:
+        config.resolve(flags, {}, tmp_path).spec()
+    assert "unknown key: 'gpu'" in str(caught.value.problems[0])
+    assert "slurm-launch.yaml:3" in str(caught.value.problems[0])
+
+
+# --- what Slurm tells of it ------------------------------------------------------------------------------------------
+
+
+def test_components_are_one_job() -> None:
+    lines = [
+        f"12+{part}|RUNNING|0:0|None|0|{count}|{nodes}|main|alice|N/A|N/A|N/A|/r/t.sh|t|\n"
+        for part, count, nodes in ((1, 2, "n[2-3]"), (0, 1, "n1"), (10, 1, "n9"), (2, 1, "n4"))
+    ]
+    (job,) = slurm_jobs.parse_squeue("".join(lines))
+    assert (job.id, job.state, job.nodes, job.num_nodes) == ("12", "RUNNING", "n1,n[2-3],n4,n9", 5)
+    assert job.parts == ("n1", "n[2-3]", "n4", "n9")
+    argv = slurm_jobs.step_argv("12", "n3", parts=job.parts)
+    assert "--het-group=1" in argv
+    assert not any(word.startswith("--het-group") for word in slurm_jobs.step_argv("12", "n3"))
+
+
+def test_the_reason_to_wait_may_stand_with_any_component() -> None:
+    lines = [
+        f"12+{part}|PENDING|0:0|{reason}|0|1||main|alice|N/A|N/A|N/A|/r/t.sh|t|\n"
+        for part, reason in ((0, "None"), (1, "Resources"))
+    ]
+    (job,) = slurm_jobs.parse_squeue("".join(lines))
+    assert (job.reason, job.nodes, job.num_nodes) == ("Resources", None, 2)
+
+
+def test_sacct_and_scontrol_tell_the_same() -> None:
+    lines = "".join(f"12+{part}|FAILED|7:0|1|n{part}|main|alice||||t|\n" for part in (0, 1))
+    (job,) = slurm_jobs.parse_sacct(lines)
+    assert (job.id, job.code, job.nodes) == ("12", 7, "n0,n1")
+    lines = "".join(
+        f"JobId={12 + part} HetJobId=12 HetJobOffset={part} JobName=t HetJobIdSet=12-13 UserId=alice(7001)"
+        " JobState=FAILED Reason=NonZeroExitCode Dependency=(null) Requeue=0 ExitCode=7:0"
+        f" NodeList=n{part} NumNodes=1\n"
+        for part in (0, 1)
+    )
+    (job,) = slurm_jobs.parse_show_job(lines)
+    assert (job.id, job.code, job.nodes, job.num_nodes) == ("12", 7, "n0,n1", 2)
+
+
+def test_a_waiting_job_has_one_place_in_the_queue() -> None:
+    text = "9|5|bob|Resources\n12+0|4|alice|Priority\n12+1|4|alice|Priority\n13|3|bob|Priority\n"
+    place = slurm_jobs.parse_place(text, "12")
+    assert place is not None
+    assert (place.place, place.of) == (2, 3)
