@@ -205,7 +205,7 @@ def test_preemption(make_cluster: Callable[..., Cluster]) -> None:
             assert "SAVED 4" in one.log, one.log
     assert "SAVED 4 with Ray" in warned.output, "Slurm has sent it the signal in the place of SIGTERM for the nodes"
     once.wait()
-    assert (once.end["outcome"], once.code) == ("ended-from-outside", 75), once.log
+    assert (once.end["outcome"], once.end["code"]) == ("ended-from-outside", "75"), once.log
     assert once.end["cause"] == "the job was ended from outside (preemption)"
     next_life(warned)
     warned.wait_for("\nUP 1")
