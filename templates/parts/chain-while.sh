@@ -1,8 +1,8 @@
-eval "$(declare -f end | sed '1s/end/end_link/')" # what every job does at its end
+unset reason && eval "$(declare -f end | sed '1s/end/end_link/')" # what every job does at its end
 end() { # and before it: the links that still wait may not be wanted any more
-  local how=notok && [[ $2 != ok ]] || how=ok
+  local how=notok && [[ $2 != ok || ${reason-} ]] || how=ok # what ends after a warning is not done, whatever its code
   trap '' TERM
-  if [[ $how != "$slaunch_while" && $2 != requeued ]] && ((slaunch_link < SLURM_ARRAY_TASK_MAX)); then
+  if [[ $how != "$slaunch_while" ]] && ((slaunch_link < SLURM_ARRAY_TASK_MAX)); then
     if scancel --state=PENDING "$SLURM_ARRAY_JOB_ID"; then
       say chain over link="$slaunch_link" "this link ended $how: those after it do not run (--chain-while $slaunch_while)"
     else
