@@ -89,7 +89,7 @@ def rehearse(
         _check_found(programs, env["PATH"])
         for note in _notes(spec, wanted):
             tell(note)
-        spec = _without_waiting(spec, env, cwd, tell)
+        spec = _without_waiting(spec, env, cwd, tell).model_copy(update={"grow": None})
         run = launch.submit(spec, env=env, cwd=cwd, when=when, embedded=embedded, tell=tell)
         job = folder.job()
         assert job is not None
@@ -201,6 +201,8 @@ def _notes(spec: LaunchSpec, fault: Fault | None) -> Iterator[str]:
         yield "of a job array the first task is rehearsed"
     if spec.chain is not None:
         yield "of a chain the first link is rehearsed"
+    if spec.grow is not None:
+        yield "the job that is to grow it is not rehearsed"
     if waits := dependencies.of_record(spec.given()):
         yield f"there is nothing to wait for in a rehearsal, it begins at once: {', '.join(waits)}"
     if spec.image and spec.container_runtime == "pyxis":
