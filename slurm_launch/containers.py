@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from slurm_launch.components import components
 from slurm_launch.values import BadValue, show
 
 if TYPE_CHECKING:
@@ -253,11 +254,12 @@ def is_file(image: str) -> bool:
 
 def gpu_kind(spec: LaunchSpec) -> str:
     """nvidia, amd or none."""
-    if not spec.num_gpus or spec.container_gpus == "none":
+    parts = components(spec) or [spec]
+    if not any(part.num_gpus for part in parts) or spec.container_gpus == "none":
         return "none"
     if spec.container_gpus != "auto":
         return spec.container_gpus
-    return "amd" if _AMD.search(spec.gpu_type or "") else "nvidia"
+    return "amd" if any(_AMD.search(part.gpu_type or "") for part in parts) else "nvidia"
 
 
 def kept_names(spec: LaunchSpec) -> list[str]:

@@ -19,7 +19,9 @@ from slurm_launch.errors import UsageError
 from slurm_launch.observe import UNKNOWN, Asking, Task
 from slurm_launch.runs import Run
 from slurm_launch.script import Embedded, read_embedded
+from slurm_launch.task_points import short
 
+MOST = 200  # characters of a list of tasks that people get to see
 Number = int | None  # of a task; None: the run is no array
 Find = Callable[[Run, str], Run | None]  # the run that the record of another one names
 
@@ -39,10 +41,10 @@ class Last:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """How tasks ended, where they were run last: their ids, by what that means for another try."""
+    """How tasks ended, where they were run last, by what that means for another try."""
 
     failed: list[Last]
-    going: list[str]  # wait or run
+    going: list[str]  # wait or run; for people
     unknown: list[str]
 
 
@@ -73,8 +75,8 @@ def chosen(run: Run, text: str, flag: str) -> list[Number]:
     wanted: list[Number] = list(array_tasks.array_numbers(text))
     known = set(there)
     if absent := [number for number in wanted if number not in known]:
-        hint = f"its tasks are {spelled(there)}"
-        raise UsageError(f"{run.name} has no task {spelled(absent)}", at=flag, hint=hint)
+        hint = f"its tasks are {short(spelled(there), MOST)}"
+        raise UsageError(f"{run.name} has no task {short(spelled(absent), MOST)}", at=flag, hint=hint)
     return wanted
 
 
@@ -138,7 +140,7 @@ def outcomes(lasts: Iterable[Last], ask: Asking) -> Outcomes:
     told = Outcomes([], [], [])
     for last in lasts:
         if last.lost is not None:
-            told.unknown.append(f"{array_tasks.together(last.ids)} (run again as {last.lost}, whose record is gone)")
+            told.unknown.append(f"{_listed(last.ids)} (run again as {last.lost}, whose record is gone)")
             continue
         tasks = observe.look(last.run, ask, logs=False)
         observe.remember(last.run, tasks)
@@ -153,9 +155,13 @@ def outcomes(lasts: Iterable[Last], ask: Asking) -> Outcomes:
             elif task.state != "COMPLETED":
                 bad.append(number)
         told.failed.extend([replace(last, numbers=bad)] if bad else [])
-        told.going.extend([array_tasks.together(going)] if going else [])
-        told.unknown.extend([array_tasks.together(unknown) or f"the job of {last.run.name}"] if unknown else [])
+        told.going.extend([_listed(going)] if going else [])
+        told.unknown.extend([_listed(unknown) or f"the job of {last.run.name}"] if unknown else [])
     return told
+
+
+def _listed(ids: Sequence[str]) -> str:
+    return short(array_tasks.together(ids), MOST)
 
 
 def note(lasts: Iterable[Last], new: Run) -> None:

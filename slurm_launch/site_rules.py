@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from math import inf
 
 from slurm_launch import values
+from slurm_launch.components import components
 from slurm_launch.layers import Given, Layer, merge, value_of
 from slurm_launch.profiles import Partition, Site
 from slurm_launch.spec import NEEDS, LaunchSpec, flag_name
@@ -144,7 +145,12 @@ def _drop_unused(job: Job, own: Layer, inherited: set[str]) -> None:
 
 def refusals(spec: LaunchSpec, site: Site) -> list[str]:
     """What the cluster cannot do for this job, as far as the facts tell: what, and what there is instead."""
-    found = list(_partition_refusals(spec, site.partitions)) if site.partitions and spec.partition else []
+    found: list[str] = []
+    for place, part in enumerate(components(spec) or [spec]):  # each component may have a partition of its own
+        if site.partitions and part.partition:
+            own = "--worker-group partition" if place else "--head-partition"
+            flag = "--partition" if part.partition == spec.partition else own
+            found += [text for text in _partition_refusals(part, site.partitions, flag) if text not in found]
     runtimes = site.container_runtimes
     if runtimes is not None and isinstance(runtimes.value, tuple) and (spec.image or spec.workers_image):
         there = [item.text for item in runtimes.value]
@@ -154,13 +160,13 @@ def refusals(spec: LaunchSpec, site: Site) -> list[str]:
     return found
 
 
-def _partition_refusals(spec: LaunchSpec, partitions: dict[str, Partition]) -> list[str]:
+def _partition_refusals(spec: LaunchSpec, partitions: dict[str, Partition], flag: str) -> list[str]:
     names = [name for name in str(spec.partition).split(",") if name]  # Slurm takes the first of several that can start
     unknown = [name for name in names if name not in partitions]
     if unknown:
         close = get_close_matches(unknown[0], partitions, n=1, cutoff=0.5)
         hint = (f"did you mean {close[0]!r}? " if close else "") + f"there are: {', '.join(partitions)}"
-        return [f"--partition {show(unknown[0])} is not one of the profile's; {hint}"]
+        return [f"{flag} {show(unknown[0])} is not one of the profile's; {hint}"]
     beyond = {name: _beyond(spec, name, partitions[name].limits) for name in names}
     return [] if any(not told for told in beyond.values()) else [text for told in beyond.values() for text in told]
 

@@ -311,11 +311,8 @@ class LaunchSpec(BaseModel):
                 "--grow is for a job with one cluster", "an array's task can be grown by `slurm-launch grow`"
             )
         given = [flag_name(name) for name in ("array", "sweep", "sweep_file", "chain") if getattr(self, name)]
-        by_hand = "array" in self.sbatch
-        if len(given) > 1 or (by_hand and (self.is_sweep or self.chain)):
-            raise BadValue(
-                f"{' and '.join([*given, *['--sbatch array'] * by_hand])} exclude one another", "give one of them"
-            )
+        if len(given) > 1:
+            raise BadValue(f"{' and '.join(given)} exclude one another", "give one of them")
         if (self.is_sweep or self.chain) and "array" in self.no_sbatch:
             what = "a chain" if self.chain else "a sweep"
             raise BadValue(f"--no-sbatch array takes away what {what} is: an array", "leave it out")

@@ -52,7 +52,7 @@ def checked(text: str) -> str:
 
 def parse(text: str) -> WorkerGroup:
     found: dict[str, Any] = {}
-    for part in re.split(r",(?![^\[]*\])", text):  # the commas outside of brackets
+    for part in _parts(text):
         key, equals, value = (word.strip() for word in part.partition("="))
         name = key.replace("-", "_")
         if not equals or not value:
@@ -77,6 +77,16 @@ def parse(text: str) -> WorkerGroup:
     # A word that is a label is a resource too: by that work finds its group with any version of Ray.
     words = {word: 1 for word, value in group.labels.items() if value == "true"}
     return WorkerGroup(**{**found, "resources": {**words, **group.resources}})
+
+
+def _parts(text: str) -> list[str]:
+    """What stands between the commas outside of brackets: node=n[1,3] is one part."""
+    found, begin = [], 0
+    for mark in re.finditer(r"\[[^\[\]]*\]|,", text):
+        if mark[0] == ",":
+            found.append(text[begin : mark.start()])
+            begin = mark.end()
+    return [*found, text[begin:]]
 
 
 # --- its values ------------------------------------------------------------------------------------------------------

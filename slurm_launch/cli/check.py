@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from slurm_launch import artifacts, launch, process, slurm
+from slurm_launch import artifacts, launch, process, slurm, sweep_parts
 from slurm_launch.cli.doubts import absent_images, old_spec, warn_of_lost_container
 from slurm_launch.cli.options import FromScript, origin, points_from, read_script, resolve, verb_app
 from slurm_launch.cli.output import print_json
@@ -20,6 +20,7 @@ from slurm_launch.errors import SlurmUnavailable, SubmitRefused, UsageError
 from slurm_launch.profiles import Site
 from slurm_launch.site_rules import refusals
 from slurm_launch.spec import LaunchSpec
+from slurm_launch.sweep_parts import Part
 
 TIMEOUT = 60.0
 
@@ -45,8 +46,13 @@ def check(
     warn_of_lost_container(old_spec(embedded), spec)
     when = datetime.now()
     name = artifacts.run_name(spec.exp_name, when)
-    text = launch.render(spec, name=name, when=when, embedded=origin(found), points=points_from(embedded, found))
     elsewhere = found.elsewhere
+    points = points_from(embedded, found)
+    shares: list[Part] = []
+    if spec.is_sweep and not elsewhere:
+        shares = sweep_parts.parts_of(spec, points)
+        spec, points = shares[0].spec, shares[0].points
+    text = launch.render(spec, name=name, when=when, embedded=origin(found), points=points)
     env, _ = slurm.scrub(os.environ, spec.sbatch)
     with tempfile.TemporaryDirectory(prefix="slurm-launch-") as folder:
         texts = {f"{name}.sh": text, "command": spec.command + "\n"}
@@ -56,6 +62,8 @@ def check(
             Path(folder, file).write_text(content, encoding="utf-8", errors="surrogateescape")
         script, *parts = (str(Path(folder, file)) for file in texts)
         outcomes = ask_profile(spec, found.site_facts) + try_script(script, parts, env, elsewhere=elsewhere)
+    if len(shares) > 1:
+        outcomes.append(Outcome("sweep", "note", f"it becomes {len(shares)} runs; this is the first"))
     if not elsewhere:
         outcomes += [Outcome("image", "note", text) for text in absent_images(spec)]
     if as_json:

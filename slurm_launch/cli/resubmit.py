@@ -21,11 +21,12 @@ from slurm_launch.resubmit import Last, Number
 from slurm_launch.runs import Run
 from slurm_launch.spec import LaunchSpec
 from slurm_launch.sweep import Points
+from slurm_launch.task_points import short
 
 HELP = "A job id, tasks of an array such as 12_3, a run's name or the beginning of it, or the path of its .sh or .json."
 TASKS = "--tasks"
 # The numbers of tasks keep their meaning from one run to the next.
-_FIXED = ("array", "sweep", "sweep_file")
+_FIXED = ("array", "sweep", "sweep_file", "chain")
 
 
 def resubmit(
@@ -45,6 +46,9 @@ def resubmit(
     old = found(run)
     made_from = again.origin(old)
     wanted = _wanted(old, run, flags, tasks)
+    if old.spec.get("chain") and (failed or wanted != again.numbers_of(old)):
+        hint = "leave the choice out to run the whole chain again"
+        raise UsageError(f"{old.name} is a chain: its links are one work, done in their order", at="RUN", hint=hint)
     lasts = again.last_runs(old, wanted, again.finder(os.environ, current_directory()))
     if failed:
         lasts = _failed(old, lasts)
@@ -69,7 +73,9 @@ def resubmit(
         raise UsageError("the directory of the launch does not exist any more", at=old.submit_dir, hint=hint)
     points = made_from.embedded.points  # whatever stands in the sweep's file now
     if _tasks(spec, points) != wanted:
-        sources = ", ".join({at for name in (*_FIXED, "points") for at in resolved.sources[name] if at != BUILT_IN})
+        sources = ", ".join(
+            {at for name in (*_FIXED, "points") for at in resolved.sources.get(name, ()) if at != BUILT_IN}
+        )
         raise UsageError(f"this would not run the tasks of {old.name}", at=sources, hint="unset what changes them")
     header = origin(resolved)
     if dry_run:
@@ -87,7 +93,7 @@ def resubmit(
         return 0
     print_run(new, parsable)
     if not parsable:
-        print(f"again   {array_tasks.together(ids) or 'all'} of {old.name}", flush=True)
+        print(f"again   {short(array_tasks.together(ids), again.MOST) or 'all'} of {old.name}", flush=True)
     return 0
 
 

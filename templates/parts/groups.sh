@@ -8,4 +8,10 @@ find_nodes() { # sets nodes, count, and group_first: the place in nodes of each 
   count=$(printf '%s\n' "${nodes[@]}" | sort -u | wc -l)
   ((count == wanted)) || end 77 script-failed "scontrol named $count of $wanted nodes" 'submit again'
 }
+as_group() { # GROUP: srun and the nodes read these, and would find those of the head's group
+  local name own
+  for name in SLURM_JOB_CPUS_PER_NODE SLURM_MEM_PER_NODE SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU; do
+    own=${name}_HET_GROUP_$1 && if [[ ${!own-} ]]; then export "$name=${!own}"; else unset "$name"; fi
+  done
+}
 find_nodes

@@ -32,18 +32,19 @@ unset ended_by command_pid job_dir && trap 'ended_by=SIGTERM' TERM && trap : PIP
 slaunch_link=${SLURM_ARRAY_TASK_ID:-0} && export SLAUNCH_LINK=$slaunch_link SLAUNCH_RUN_DIR=${slaunch_run%"_$slaunch_link"}.run
 [[ -d $SLAUNCH_RUN_DIR ]] || mkdir -m 700 "$SLAUNCH_RUN_DIR" || environment_failed "mkdir $SLAUNCH_RUN_DIR"
 slaunch_while=notok # the chain goes on while links end like this
-eval "$(declare -f end | sed '1s/end/end_link/')" # what every job does at its end
-end() { # and before it: the links that still wait may not be wanted any more
-  local how=notok && [[ $2 != ok ]] || how=ok
-  trap '' TERM
-  if [[ $how != "$slaunch_while" && $2 != requeued ]] && ((slaunch_link < SLURM_ARRAY_TASK_MAX)); then
-    if scancel --state=PENDING "$SLURM_ARRAY_JOB_ID"; then
-      say chain over link="$slaunch_link" "this link ended $how: those after it do not run (--chain-while $slaunch_while)"
-    else
-      say warning "this link ended $how, but those after it could not be cancelled: scancel $SLURM_ARRAY_JOB_ID"
-    fi
+eval "$(declare -f say | sed '1s/say/say_plainly/')"
+say() { # and before the line that tells the end: the links that still wait may not be wanted any more
+  [[ $1 != end ]] || link_ends "${2#outcome=}"
+  say_plainly "$@"
+}
+link_ends() { # OUTCOME of this link; one that will run again has not ended
+  local how=notok && [[ $1 != ok ]] || how=ok
+  [[ $how != "$slaunch_while" && $1 != requeued ]] && ((slaunch_link < SLURM_ARRAY_TASK_MAX)) || return 0
+  if scancel --state=PENDING "$SLURM_ARRAY_JOB_ID"; then
+    say chain over link="$slaunch_link" "this link ended $how: those after it do not run (--chain-while $slaunch_while)"
+  else
+    say warning "this link ended $how, but those after it could not be cancelled: scancel $SLURM_ARRAY_JOB_ID"
   fi
-  end_link "$@"
 }
 
 # ---- 2. Environment: loaded once, here; the nodes get it from srun ----

@@ -95,6 +95,12 @@ find_nodes() { # sets nodes, count, and group_first: the place in nodes of each 
   count=$(printf '%s\n' "${nodes[@]}" | sort -u | wc -l)
   ((count == wanted)) || end 77 script-failed "scontrol named $count of $wanted nodes" 'submit again'
 }
+as_group() { # GROUP: srun and the nodes read these, and would find those of the head's group
+  local name own
+  for name in SLURM_JOB_CPUS_PER_NODE SLURM_MEM_PER_NODE SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU; do
+    own=${name}_HET_GROUP_$1 && if [[ ${!own-} ]]; then export "$name=${!own}"; else unset "$name"; fi
+  done
+}
 find_nodes
 head_ip=${SLAUNCH_NODE_IP-} && unset SLAUNCH_NODE_IP && [[ $head_ip ]] || find_address # unless the site has said it
 
@@ -214,12 +220,6 @@ start_workers() { # a srun for each; beyond 32 of them, sruns that share the nod
     done
   done
   as_group 0
-}
-as_group() { # GROUP: srun and the nodes read these, and would find those of the head's group
-  local name own
-  for name in SLURM_JOB_CPUS_PER_NODE SLURM_MEM_PER_NODE SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU; do
-    own=${name}_HET_GROUP_$1 && if [[ ${!own-} ]]; then export "$name=${!own}"; else unset "$name"; fi
-  done
 }
 group_flags() { # LABELS RESOURCES: on a node, what its group tells Ray; your own --ray-worker-arg come after it
   local asks='from ray.scripts.scripts import start; print(*(p.help for p in start.params if p.name == "labels"))'

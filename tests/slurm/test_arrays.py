@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from slurm_launch import LaunchSpec
 from tests.slurm.desk import Desk
 from tests.slurm.jobs import OLD_RAY
 from tests.testbed import Cluster
@@ -72,3 +73,19 @@ def test_six_tasks_on_three_shared_nodes_two_at_a_time(cluster: Cluster) -> None
     assert {task: remembered[task]["state"] for task in tasks} == dict.fromkeys(tasks, "COMPLETED")
     names = sorted(path.name for path in cluster.path(alice.home).glob(f"{run.name}*"))
     assert names == sorted([f"{run.name}{end}" for end in (".sh", ".json", *(f"_{task}.log" for task in range(6)))])
+
+
+TAKEN = ("0-9", "7", "5-5", "1,3,5", "0-20:4", "0-9:20", "0-9:2,20%3", "1,1,2,1-3", "00-03", "[1,3]%2", "0-9%999999999")
+REFUSED = ("9-0", "a-b", "0-9:0", "1:2", "0-9:2-9", "1-", "-1", "0 - 9", "1_000", "4000001", "0-99999999999")
+
+
+def test_sbatch_takes_and_refuses_the_same_arrays(cluster: Cluster) -> None:
+    """What our own check lets through, and what it refuses at once (of the oddities that sbatch takes, see there)."""
+    code = 'for a; do j=$(sbatch --parsable --hold --array="$a" --wrap=true 2>&1) && echo "$a" && scancel "$j"; done; :'
+    done = cluster.run(["bash", "-c", code, "bash", *TAKEN, *REFUSED], check=True)
+    assert tuple(done.stdout.splitlines()) == TAKEN
+    for text in TAKEN:
+        LaunchSpec(exp_name="x", command="true", array=text)
+    for text in REFUSED:
+        with pytest.raises(ValueError, match="is not a job array"):
+            LaunchSpec(exp_name="x", command="true", array=text)

@@ -58,6 +58,7 @@ def test_every_node_gives_ray_what_its_own_group_has(cluster: Cluster, ray: Path
     count = 2 if ray == OLD_RAY else 1  # it starts quicker
     job = run(
         cluster,
+        timeout=180,
         ray=ray,
         head_cpus=2,
         head_mem="1000M",

@@ -18,7 +18,7 @@ import pytest
 from slurm_launch.runs import Run
 from tests.slurm.conftest import binds, left_behind, need_cluster
 from tests.slurm.desk import Desk, read_until
-from tests.slurm.jobs import HOME, ROOT, VENV, run, standing_ray, submit
+from tests.slurm.jobs import HOME, ROOT, VENV, python, run, standing_ray, submit
 from tests.testbed import Cluster, unavailable_reason
 from tests.testbed.image import make_image
 
@@ -135,6 +135,22 @@ def test_ray_and_the_command_run_in_the_image(cluster: Cluster, images: Path) ->
     assert command_step["container-name"] == f"slaunch_{pyxis.id}_0:exec"
     assert "container-image" not in command_step
     assert not any(step.options for step in cluster.container_steps(jobs["charliecloud"].id))
+
+
+def test_the_groups_of_a_heterogeneous_job(cluster: Cluster, images: Path) -> None:
+    """Each group's nodes are asked what they have, and each starts its own container; all of them go in the end."""
+    cpus = "import ray; ray.init(); print(ray.cluster_resources()['CPU'])"
+    job = run(
+        cluster,
+        container_image=f"{images}/ray.sqsh",
+        head_cpus=1,
+        worker_group=["n=1,cpus=2", "n=1,cpus=3"],
+        command=f"grep NAME /etc/os-release; {python(cpus)}",
+        timeout=150,
+    )
+    assert job.code == 0, job.log
+    assert "warning" not in job.phases, job.log
+    assert {f'NAME="{IN_IMAGE}"', "6.0"} <= set(job.output), job.log
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)

@@ -60,6 +60,8 @@ def test_every_value_arrives_and_a_failing_point_fails_alone(cluster: Cluster) -
 def test_more_points_than_an_array_can_have(make_cluster: Callable[..., Cluster]) -> None:
     cluster = make_cluster(nodes=2, cpus=4, slurm_conf_extra=["MaxArraySize=5"])
     desk = Desk(cluster)
+    check = desk.call("check", "--exp-name", "many", "--sweep", "n=0..11", "--command", "true")
+    assert (check.returncode, "it becomes 3 runs" in check.stdout) == (0, True), check.stdout + check.stderr
     flags = ["--exp-name", "many", "--cpus-per-task", "1", "--load-env", standing_ray(cluster)]
     flags += ["--sweep", "n=0..11", "--max-parallel", "3", "--command", "echo n={n}; echo $n >>seen"]
     done = desk.call(*flags, "--json", "--wait")

@@ -453,7 +453,10 @@ class TestTexts:
         return "\n".join(lines)
 
     # Options beside which another one stands, too.
-    SECOND = ("mem-per", "profile", "idle", "array", "sweep-file", "chain")
+    SECOND = (
+        *("mem-per", "profile", "idle", "array", "sweep-file", "chain"),
+        *("head-cpus", "head-mem", "head-partition", "head-constraint", "worker-group"),
+    )
 
     def test_the_starter_file_is_valid_with_every_option_taken_in(self) -> None:
         text = self.uncommented(starter_file())

@@ -152,6 +152,12 @@ CASES: dict[str, dict[str, Any]] = {
         "container_workdir": "/work",
         "env": {"HF_HOME": "/data/hf"},
     },
+    "het-pyxis": {
+        **PLAIN,
+        "container_image": "nvcr.io/nvidia/nemo-rl:latest",
+        "head_cpus": 4,
+        "worker_group": ["n=2,gpus=8", "n=1"],
+    },
     "pyxis-everything": {
         **THREE,
         "array": "0-3",

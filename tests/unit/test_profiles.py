@@ -616,6 +616,11 @@ partitions:
                 "-p gpx",
                 ["--partition 'gpx' is not one of the profile's; did you mean 'gpu'? there are: main, gpu, free"],
             ),
+            (
+                "-p gpu -n 2 --head-partition gpx",
+                ["--head-partition 'gpx' is not one of the profile's; did you mean 'gpu'?"],
+            ),
+            ("-p gpu --worker-group n=3,partition=main", ["--num-nodes 3 is more than the max-nodes 2"]),
             ("-p gpu --time 1-00:01", ["--time 1-00:01 is more than the max-time 1-0 of partition gpu"]),
             ("-p gpu --time 0", ["--time 0 is more than"]),
             ("-p main -n 3", ["--num-nodes 3 is more than the max-nodes 2 of partition main"]),

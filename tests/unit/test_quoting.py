@@ -118,13 +118,9 @@ def test_every_text_option_has_a_witness() -> None:
     """An option that is added to the spec belongs into BY_SHELL, unless it is a directive."""
     others = {"exp_name", "gpu_type", "interface", "port_range", "sbatch", "no_sbatch"}  # tested below
     others |= {"container_arg", "container_setup"}  # likewise
-    others |= {
-        "after",
-        "after_ok",
-        "after_any",
-        "after_notok",
-    }  # test_runs_to_wait_for.py
-    others |= {"sweep", "sweep_file", "points"}  # tests/unit/test_sweep.py, test_placeholders.py
+    others |= {"head_mem", "head_partition", "head_constraint", "worker_group"}  # likewise
+    others |= {"after", "after_ok", "after_any", "after_notok"}  # test_runs_to_wait_for.py
+    others |= {"sweep", "sweep_file", "points"}  # tests/unit/test_sweep_values.py, test_placeholders.py
     # These take plain characters only: tests/unit/test_containers.py
     plain = {"container_image", "container_mounts", "container_workdir", "head_image", "worker_image"}
     assert text_options() == set(BY_SHELL) | by_directive() | others | plain | NOT_IN_THE_JOB
@@ -258,6 +254,16 @@ def test_directives_of_any_text_are_known() -> None:
 def test_text_survives_a_directive(name: str, text: str) -> None:
     if accepts(name, text):
         assert f"--{options()[name].sbatch}={text}" in directives(render(**{name: text}))
+
+
+@quick
+@given(text=lines.filter(lambda text: "," not in text and "[" not in text))
+@example(text=ODD.replace(",", "").replace("[", "").strip())
+def test_text_survives_the_directives_of_a_component(text: str) -> None:
+    text = text.strip()
+    script = render(head_partition=f"{text}1", head_constraint=f"{text}2", worker_group=[f"n=1,partition={text}"])
+    found = [word for word in directives(script) if word.startswith(("--partition", "--constraint", "hetjob"))]
+    assert found == [f"--constraint={text}2", f"--partition={text}1", "hetjob", f"--partition={text}"]
 
 
 @quick

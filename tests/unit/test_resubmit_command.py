@@ -205,6 +205,17 @@ def test_tasks_of_a_run_that_has_none(launcher: Launcher, launched: Any) -> None
     assert (answer.code, "is no array" in answer.err) == (2, True), answer.err
 
 
+@pytest.mark.parametrize("words", [("21", "--failed"), ("21", "--tasks", "1"), ("21_2",)])
+def test_the_links_of_a_chain_are_not_run_again_one_by_one(
+    launcher: Launcher, launched: Any, slurm: Slurm, words: tuple[str, ...]
+) -> None:
+    old = launched("--array", "0-2%1")
+    runs.update(replace(old, spec={**old.spec, "chain": 3}))
+    answer = launcher("resubmit", *words)
+    assert (answer.code, "is a chain" in answer.err) == (2, True), answer.err
+    assert len(slurm.submitted) == 1
+
+
 def test_a_script_that_was_edited(launcher: Launcher, launched: Any) -> None:
     old = launched("--array", "0-5")
     assert "without the edits" not in launcher("resubmit", "21", "--tasks", "2,4", "--dry-run").err
@@ -247,6 +258,14 @@ def test_a_sweep_keeps_its_points(launcher: Launcher, launched: Any, slurm: Slur
         assert launcher("resubmit", "22", *words).code == 2, "a new run has only those that it was made for"
     again = new_run(launcher("resubmit", "22", "--json"))
     assert again.array == "1,4%1"
+
+
+def test_a_long_list_is_cut(launcher: Launcher, launched: Any, slurm: Slurm) -> None:
+    launched("--array", "0-4000:2")
+    for words in (("21", "--failed"), ("21", "--tasks", "1")):
+        answer = launcher("resubmit", *words)
+        assert (answer.code, len(answer.err) < 700) == (2, True), answer.err
+    assert len(launcher("resubmit", "21", "--tasks", "0-4000:4").out) < 900
 
 
 def test_a_dry_run(launcher: Launcher, launched: Any, slurm: Slurm) -> None:
@@ -324,6 +343,7 @@ def test_where_a_task_was_run_last(tmp_path: Path) -> None:
 def test_a_broken_chain(tmp_path: Path) -> None:
     assert lasts(chain(tmp_path, {"10_1": "gone"}), [1, 2]) == [("a", [2], None), ("a", [1], "gone")]
     assert lasts(chain(tmp_path, {"10_1": "b"}, {"11_1": "a"}), [1]) == [("b", [1], "a")], "round and round"
+    assert lasts(chain(tmp_path, {"10_1": "b"}, {"11_1": "c"}, {"12_1": "b"}), [1]) == [("c", [1], "b")]
     found = chain(tmp_path, {"10_[1-2]": "b"}, {})
     found[1] = replace(found[1], array="1")
     assert lasts(found, [1, 2]) == [("a", [1, 2], "b")], "it has no task 2"
