@@ -37,8 +37,11 @@ def find(run: Run, argument: str | None, ask: Asking) -> Place:
         raise WrongMoment("the run has no job id", at=run.record, hint=hint)
     task = choose(run, argument, observe.look(run, ask))
     if task.phase != "command":
-        raise _not_up(run, task)
+        raise not_up(run, task)
     life = task.life
+    if life is not None and life.main is not None:
+        hint = f"slurm-launch attach {life.main}"
+        raise WrongMoment(f"job {task.id} has no command of its own: its nodes are part of job {life.main}", hint=hint)
     job = life.job if life and life.job else task.id
     if life is None or life.head is None or life.directory is None or not job.isdigit():
         hint = "its script was made by an older slurm-launch, or edited"
@@ -73,7 +76,7 @@ def _tasks(tasks: Sequence[Task]) -> str:
     return f"there are: {shown}{' ...' if len(tasks) > 10 else ''}"
 
 
-def _not_up(run: Run, task: Task) -> WrongMoment:
+def not_up(run: Run, task: Task) -> WrongMoment:
     what = f"job {task.id or run.name} {task.in_words}"
     if task.phase in ("ended", "stopping", "unknown"):
         return WrongMoment(what, at=task.log, hint="nothing can be reached in it any more")

@@ -103,6 +103,7 @@ class Life:
     job: str | None = None  # of a task of an array this is a number of its own
     directory: str | None = None  # the beginning of the job's directories on the nodes
     auth: str | None = None
+    main: str | None = None  # the job whose cluster it grows, if it does
     ray: str | None = None  # its version
     client: str | None = None  # URLs, where this Ray offers them
     dashboard: str | None = None
@@ -115,7 +116,7 @@ class Life:
 
     @property
     def phase(self) -> str:
-        """How far it is: starting, ready, command, stopping or end; `missing` where a container lacks something."""
+        """How far it is: waiting, starting, ready, command, stopping, end; `missing` if a container lacks something."""
         return list(self.times)[-1] if self.times else ""
 
     @property
@@ -131,8 +132,10 @@ class Life:
         if phase.name == "starting":
             self.count = number(phase.value("nodes")) or 0
             self.head, self.address, self.auth = (phase.value(key) for key in ("head", "address", "auth"))
-            self.job, self.directory = phase.value("job"), phase.value("dir")
+            self.job, self.directory, self.main = phase.value("job"), phase.value("dir"), phase.value("main")
             self.joined.clear()  # after a retry all of them join anew
+        elif phase.name == "waiting":
+            self.main = phase.value("main")
         elif phase.name == "joined":
             self.joined[phase.value("node") or "?"] = phase.time
         elif phase.name == "ready":
@@ -145,7 +148,7 @@ class Life:
             self.saving = True
         elif phase.name == "end":
             self.end = end_of(phase)
-        if phase.name in ("starting", "missing", "ready", "command", "stopping", "end"):
+        if phase.name in ("waiting", "starting", "missing", "ready", "command", "stopping", "end"):
             self.times.pop(phase.name, None)
             self.times[phase.name] = phase.time
 

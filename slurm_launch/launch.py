@@ -28,7 +28,7 @@ from slurm_launch.runs import Run
 from slurm_launch.spec import LaunchSpec
 
 if TYPE_CHECKING:
-    from slurm_launch.script import Embedded
+    from slurm_launch.script import Embedded, Joins
     from slurm_launch.sweep import Points
 
 Tell = Callable[[str], object]  # gets what the user should know beside the result, a line at a time
@@ -72,6 +72,7 @@ def _render(
     run_dir: str | None,
     embedded: Embedded,
     points: Points | None,
+    joins: Joins | None = None,
 ) -> str:
     from slurm_launch.script import render_script  # jinja2 costs time
 
@@ -83,6 +84,7 @@ def _render(
         run_dir=spec.run_dir if run_dir is None else run_dir,
         embedded=embedded,
         points=points,
+        joins=joins,
     )
 
 
@@ -110,6 +112,7 @@ def plan(
     hold: bool = False,
     embedded: Embedded | None = None,
     points: Points | None = None,
+    joins: Joins | None = None,
 ) -> Plan:
     """What `submit` with the same arguments would do; nothing is written and Slurm is not asked."""
     env = os.environ if env is None else env
@@ -126,6 +129,7 @@ def plan(
             run_dir=place.in_script,
             embedded=embedded or _told(spec),
             points=points,
+            joins=joins,
         ),
         script=str(files.script),
         log=str(files.log),
@@ -147,6 +151,7 @@ def submit(
     runner: Runner = process.run,
     embedded: Embedded | None = None,
     points: Points | None = None,
+    joins: Joins | None = None,
     timeout: float = TIMEOUT,
     tell: Tell = warn,
 ) -> Run:
@@ -172,7 +177,7 @@ def submit(
     told = embedded or _told(spec)
 
     def text_of(name: str) -> str:
-        return _render(wanted, name=name, when=when, run_dir=place.in_script, embedded=told, points=points)
+        return _render(wanted, name=name, when=when, run_dir=place.in_script, embedded=told, points=points, joins=joins)
 
     try:
         # The log stands in there too: where its directory is missing, Slurm accepts the job and loses it.
@@ -187,7 +192,6 @@ def submit(
         run = _ask(run, clean | {"PWD": place.submit_dir}, runner, timeout, tell)
         if points is not None:
             _write_table(run, points, tell)
-        return run
     except BaseException as error:
         if not asked or isinstance(error, process.NotFound):
             if files is not None:
@@ -195,6 +199,11 @@ def submit(
                 artifacts.remove(files.record)
             artifacts.remove_directories(made)
         raise
+    if spec.grow is not None:
+        from slurm_launch import grow
+
+        grow.beside(run, spec, env=env, runner=runner, timeout=timeout, tell=tell)
+    return run
 
 
 def _ask(run: Run, env: Mapping[str, str], runner: Runner, timeout: float, tell: Tell) -> Run:

@@ -30,6 +30,12 @@ _STATES = {"ok": "COMPLETED", "time-limit": "TIMEOUT", "ended-from-outside": "CA
 SKEW = timedelta(minutes=5)  # between the clocks of two machines; munge allows no more
 MOST_JOBS = 10_000  # that sacct is asked for: an argument holds 128 kB
 LONG_LOG = 64 << 20  # bytes; reading them takes a second
+# What a job that grows another one's cluster does in its phases.
+_GROWING = {
+    "waiting": "it waits for the cluster of",
+    "bring-up": "its nodes join the cluster of",
+    "command": "its nodes are part of the cluster of",
+}
 _WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD", "REQUEUE_FED", "EXPEDITING")
 
 
@@ -112,6 +118,8 @@ class Task:
             end = self.life.end if self.life else None
             words = how_it_ended(self.state, self.code, self.signal)
             return f"{words}: {end.cause}" if end and end.cause else words
+        if self.life is not None and self.life.main is not None and self.phase in _GROWING:
+            return how_it_goes(self.state) or f"runs: {_GROWING[self.phase]} job {self.life.main}"
         return how_it_goes(self.state) or {
             "running": "runs",
             "environment": "runs: the environment is being loaded",

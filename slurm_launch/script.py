@@ -50,6 +50,14 @@ class Embedded:
     script: str = field(default="the script", compare=False)  # its file, for messages
 
 
+@dataclass(frozen=True)
+class Joins:
+    """The job whose cluster the nodes join, instead of making one."""
+
+    job: str
+    log: str  # its path, which tells where its Ray is
+
+
 def render_script(
     spec: LaunchSpec,
     *,
@@ -58,10 +66,12 @@ def render_script(
     run_dir: str = ".",
     embedded: Embedded | None = None,
     points: Points | None = None,
+    joins: Joins | None = None,
 ) -> str:
     """The whole script. `name` is the run's name without an ending, `run_dir` where its log goes.
 
-    `points` are those of a sweep, by default the ones that the spec asks for: these may be in a file."""
+    `points` are those of a sweep, by default the ones that the spec asks for: these may be in a file. With `joins` it
+    is the script of a job that grows another one's cluster."""
     embedded = embedded or Embedded(own=spec.given())
     tasks: str | None = None
     block: PointsBlock | None = None
@@ -73,7 +83,9 @@ def render_script(
         tasks = sweep_file.task_numbers(spec, points)
         block = PointsBlock(Raw("\n".join(points.lines())), Raw(POINTS_MARK))
         spec = spec.model_copy(update={"command": placeholders.fill(spec.command, points.keys)})
-    text = _render(spec, name=name, when=when, run_dir=run_dir, embedded=embedded, tasks=tasks, points=block)
+    text = _render(
+        spec, name=name, when=when, run_dir=run_dir, embedded=embedded, tasks=tasks, points=block, joins=joins
+    )
     if block is not None and spec.template is not None and f"\n{block.text}\n{POINTS_MARK}\n" not in text:
         raise UsageError(
             "the template leaves out the points of the sweep",
@@ -100,20 +112,20 @@ def _render(
     embedded: Embedded,
     tasks: str | None,
     points: PointsBlock | None,
+    joins: Joins | None,
 ) -> str:
     run = name if run_dir == "." else f"{run_dir.rstrip('/')}/{name}"
     port_first, _, port_last = (spec.port_range or "").partition("-")
     try:
-        return _template(spec.template).render(
+        template = _template(spec.template) if joins is None else _built_in("grow.sh.j2")
+        return template.render(
             spec=spec,
             name=Raw(name),
             run=run,
             run_path=run if run.startswith("/") else Raw('"$PWD"/' + shlex.quote(run)),
             version=Raw(__version__),
             made_at=Raw(when.isoformat(timespec="seconds")),
-            heading=Raw(
-                f"{spec.exp_name}: a Ray cluster of {spec.nodes} node{'s' * (spec.nodes > 1)}, and a command on it."
-            ),
+            heading=Raw(_heading(spec, joins)),
             embedded=Raw(_embed(embedded)),
             directives=Raw("\n".join(directive_lines(spec, run + ".log", tasks))),
             tasks=spec.tasks(tasks),
@@ -128,6 +140,7 @@ def _render(
             container=_container(spec),
             checkpoint_signal=spec.checkpoint_signal or ("TERM" if spec.signal_before is None else "USR1"),
             max_restarts=MAX_RESTARTS if spec.max_restarts is None else spec.max_restarts,
+            **({} if joins is None else {"joins": joins}),
         )
     except UsageError:
         raise
@@ -139,6 +152,13 @@ def _render(
             at=spec.template + (f":{line}" if (line := getattr(error, "lineno", None)) else ""),
             hint="docs/template.md lists the variables that a template can use",
         ) from error
+
+
+def _heading(spec: LaunchSpec, joins: Joins | None) -> str:
+    nodes = f"{spec.nodes} node{'s' * (spec.nodes > 1)}"
+    if joins is not None:
+        return f"{spec.exp_name}: {nodes} for the Ray cluster of job {joins.job}."
+    return f"{spec.exp_name}: a Ray cluster of {nodes}, and a command on it."
 
 
 def read_embedded(text: str, where: str) -> Embedded:
@@ -285,7 +305,7 @@ def _first_line(code: str) -> str:
 
 
 def _template(own: str | None) -> jinja2.Template:
-    return _built_in() if own is None else _users_own(own)
+    return _built_in("job.sh.j2") if own is None else _users_own(own)
 
 
 @lru_cache
@@ -308,8 +328,8 @@ def _environment() -> jinja2.Environment:
 
 
 @lru_cache
-def _built_in() -> jinja2.Template:
-    return _environment().get_template("job.sh.j2")
+def _built_in(name: str) -> jinja2.Template:
+    return _environment().get_template(name)
 
 
 def _users_own(own: str) -> jinja2.Template:

@@ -236,6 +236,8 @@ class LaunchSpec(BaseModel):
     start_timeout: Count = option(180, CLUSTER, "Seconds within which the nodes must have joined.", metavar="S")
     min_nodes: Count | None = option(
         None, CLUSTER, "Begin the command with so many nodes; the others may join later. Default: all.", metavar="K", examples=(2,))
+    grow: Count | None = option(
+        None, CLUSTER, "Submit a second job of so many nodes that join the cluster when they come; see `slurm-launch grow`.", metavar="N", examples=(2,))
     on_node_loss: Literal["fail", "continue"] = option(
         "fail", CLUSTER, "What to do when a node is lost while the command runs.")
     auth: Literal["token", "off"] = option(
@@ -318,6 +320,10 @@ class LaunchSpec(BaseModel):
             raise BadValue(f"{flag_name(names[0])} and --sbatch dependency exclude one another", "use --dependency")
 
     def _tasks_fit(self) -> None:
+        if self.grow is not None and (self.array or self.is_sweep or self.chain):
+            raise BadValue(
+                "--grow is for a job with one cluster", "an array's task can be grown by `slurm-launch grow`"
+            )
         given = [flag_name(name) for name in ("array", "sweep", "sweep_file", "chain") if getattr(self, name)]
         if len(given) > 1:
             raise BadValue(f"{' and '.join(given)} exclude one another", "give one of them")

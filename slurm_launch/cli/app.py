@@ -30,6 +30,7 @@ VERBS = {
     "cancel": ("slurm_launch.cli.cancel", "End runs: the command gets its time to save, and its Ray as long as that."),
     "attach": ("slurm_launch.cli.attach", "A shell or a command inside a running job, beside its Ray."),
     "dashboard": ("slurm_launch.cli.dashboard", "The way to the dashboard of a running job; --open opens it."),
+    "grow": ("slurm_launch.cli.grow", "Add nodes to a running cluster, by a job of their own."),
     "doctor": ("slurm_launch.cli.doctor", "Look at the cluster: what works here, what is missing; write its profile."),
     "config": ("slurm_launch.cli.config", "Show, locate and begin the configuration."),
 }

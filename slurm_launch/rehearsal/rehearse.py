@@ -80,7 +80,8 @@ def rehearse(
     spec = without_waiting(spec, env, cwd, tell)
 
     def submit(env: Mapping[str, str]) -> Run:
-        return launch.submit(spec, env=env, cwd=cwd, when=when, embedded=embedded, tell=tell)
+        alone = spec.model_copy(update={"grow": None})  # a rehearsal has one job
+        return launch.submit(alone, env=env, cwd=cwd, when=when, embedded=embedded, tell=tell)
 
     return perform(spec, submit, fault=fault, env=env, tell=tell, audience=audience).result()
 
@@ -240,6 +241,8 @@ def _notes(spec: LaunchSpec, fault: Fault | None, task: int | None) -> Iterator[
         yield "of a job array the first task is rehearsed; --tasks chooses others"
     if spec.chain is not None and task is None:
         yield "of a chain the first link is rehearsed; --tasks chooses others"
+    if spec.grow is not None:
+        yield "the job that is to grow it is not rehearsed"
     if waits := dependencies.of_record(spec.given()):
         yield f"there is nothing to wait for in a rehearsal, it begins at once: {', '.join(waits)}"
     if spec.requeue:

@@ -25,7 +25,7 @@ PAGES = {
     for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"))
 }
 TEMPLATES = "\n".join(path.read_text() for path in sorted((ROOT / "templates").rglob("*")) if path.is_file())
-AFTERWARDS = ("list", "status", "watch", "logs", "cancel", "attach", "dashboard", "explain", "resubmit")
+AFTERWARDS = ("list", "status", "watch", "logs", "cancel", "attach", "dashboard", "explain", "resubmit", "grow")
 VERBS = ("submit", "render", "rehearse", "check", "doctor", "config", *AFTERWARDS)
 
 

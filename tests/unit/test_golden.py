@@ -15,7 +15,7 @@ import pytest
 
 from slurm_launch import LaunchSpec
 from slurm_launch.containers import RUNTIMES
-from slurm_launch.script import render_script
+from slurm_launch.script import Joins, render_script
 from slurm_launch.spec import CONTAINER, HEAD, options
 
 ROOT = Path(__file__).parents[2]
@@ -106,6 +106,7 @@ CASES: dict[str, dict[str, Any]] = {
         "ray_worker_arg": ['--resources={"worker": 1}'],
         "run_dir": "runs/50%",
     },
+    "grow": {**PLAIN, "exp_name": "train-grow", "num_nodes": 2, "partition": "gpu", "signal": "B:USR1@60"},
     "chain": {**THREE, "time": "1-0", "chain": 5},
     "chain-while": {**PLAIN, "time": "1-0", "chain": 5, "chain_while": "notok"},
     "chain-warned": {**PLAIN, "time": "1-0", "chain": 5, "chain_while": "notok", "signal_before": 300},
@@ -214,7 +215,9 @@ CASES: dict[str, dict[str, Any]] = {
 
 def rendered(case: str) -> str:
     spec = LaunchSpec(**CASES[case])
-    return render_script(spec, name=f"{spec.exp_name}_20260102-030405", when=WHEN, run_dir=spec.run_dir)
+    joins = Joins("1234", "/home/me/train_20260102-020304.log") if case == "grow" else None
+    name = f"{spec.exp_name}_20260102-030405"
+    return render_script(spec, name=name, when=WHEN, run_dir=spec.run_dir, joins=joins)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -246,7 +249,7 @@ def test_everything_is_everything() -> None:
         "points",
         "signal_before",
     }  # in the other cases
-    about_the_launcher = {"template", "profile", "config", "sweep_file"}
+    about_the_launcher = {"grow", "template", "profile", "config", "sweep_file"}
     in_other_cases = {name for name, option in options().items() if option.group in (CONTAINER, HEAD)}
     rest = set(LaunchSpec.model_fields) - set(CASES["everything"])
     assert rest == alternatives | about_the_launcher | in_other_cases

@@ -1,0 +1,186 @@
+"""Growing: which runs can, with which options, and what a log tells of such a job."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_launch import LaunchSpec, grow, index, inside, launch, runs
+from slurm_launch.errors import LaunchError, UsageError, WrongMoment
+from slurm_launch.observe import Asking
+from slurm_launch.process import Result
+from slurm_launch.runs import Run
+from slurm_launch.script import Joins
+from tests.unit.queue_answers import GONE, NO_SACCT, queued
+from tests.unit.some_run import END, START, some_run
+
+Launcher = Callable[..., Any]  # tests/unit/conftest.py
+SPEC = {
+    "exp-name": "t",
+    "command": "python train.py",
+    "num-nodes": 4,
+    "node": "n[1-4]",
+    "cpus-per-task": 8,
+    "time": "1-0",
+    "venv": "/venv",
+    "min-nodes": 2,
+    "ray-head-arg": ["--num-cpus=0"],
+    "after-ok": ["11"],
+    "sbatch": {"gres": "nvme:1"},
+}
+
+
+def asking(*lines: str) -> Asking:
+    def answer(argv: Any, **_: Any) -> Result:
+        squeue = Result((), 0, "".join(lines), "") if lines else GONE
+        return {"squeue": squeue, "sacct": NO_SACCT}.get(argv[0], GONE)
+
+    return Asking({}, answer)
+
+
+@pytest.fixture(autouse=True)
+def alice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose runs they are, by the answers of Slurm."""
+    monkeypatch.setattr(runs, "user_name", lambda: "alice")
+
+
+def running(tmp_path: Path, log: str = START, **other: Any) -> Run:
+    run = some_run(tmp_path, **{"spec": SPEC, **other})
+    Path(run.log).write_text(log)
+    return run
+
+
+def test_a_run_that_runs(tmp_path: Path) -> None:
+    run = running(tmp_path)
+    main = grow.find(run, None, asking(queued("12", "RUNNING")))
+    assert (main.joins, main.begun) == (Joins("12", run.log), True)
+
+
+def test_one_that_waits_is_waited_for(tmp_path: Path) -> None:
+    run = running(tmp_path, "")
+    main = grow.find(run, None, asking(queued("12", "PENDING")))
+    assert not main.begun
+    spec = LaunchSpec(exp_name="t-grow", command=":", after_ok=("7",))
+    assert grow.ready(main, spec).after == ("12",)
+
+
+def test_a_task_of_an_array_has_a_number_of_its_own(tmp_path: Path) -> None:
+    run = running(tmp_path, array="0-1")
+    Path(f"{tmp_path}/t_1.log").write_text(START.replace("job=12", "job=15"))
+    ask = asking(queued("12_0", "COMPLETED"), queued("12_1", "RUNNING"))
+    assert grow.find(run, "12_1", ask).joins == Joins("15", f"{tmp_path}/t_1.log")
+    with pytest.raises(WrongMoment):
+        grow.find(run, "12_0", ask)
+
+
+@pytest.mark.parametrize(
+    ("log", "lines"),
+    [
+        (START + END.format(outcome="ok", code=0), (queued("12", "COMPLETED"),)),
+        (START + "[slurm-launch] 2026-11-16T09:06:00+0000 stopping\n", (queued("12", "RUNNING"),)),
+        (START, ()),
+    ],
+)
+def test_one_that_is_over(tmp_path: Path, log: str, lines: tuple[str, ...]) -> None:
+    with pytest.raises(LaunchError) as error:
+        grow.find(running(tmp_path, log), None, asking(*lines))
+    assert error.value.exit_code == 7
+
+
+def test_somebody_elses(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is bob's by its record"):
+        grow.find(some_run(tmp_path, user="bob"), None, asking(queued("12", "RUNNING")))
+
+
+GROWING = START.replace(" dir=/tmp/r12-ab", " dir=/tmp/r12-ab main=9")
+
+
+def test_one_that_grows_another(tmp_path: Path) -> None:
+    run, ask = running(tmp_path, GROWING), asking(queued("12", "RUNNING"))
+    with pytest.raises(UsageError, match="join job 9"):
+        grow.find(run, None, ask)
+    with pytest.raises(WrongMoment, match="no command of its own"):
+        inside.find(run, None, ask)
+
+
+def test_its_words(tmp_path: Path) -> None:
+    from slurm_launch import observe
+
+    waiting = "[slurm-launch] 2026-11-16T09:05:08+0000 waiting main=9\n"
+    for log, words in (
+        (waiting, "runs: it waits for the cluster of job 9"),
+        (waiting + GROWING.splitlines(keepends=True)[0], "runs: its nodes join the cluster of job 9"),
+        (waiting + GROWING, "runs: its nodes are part of the cluster of job 9"),
+    ):
+        (task,) = observe.look(running(tmp_path, log), asking(queued("12", "RUNNING")))
+        assert task.in_words == words
+
+
+def test_the_new_nodes_are_like_those_of_the_run(tmp_path: Path) -> None:
+    own = grow.origin(running(tmp_path)).own
+    assert own == {
+        "exp-name": "t-grow",
+        "command": grow.NO_COMMAND,
+        "signal": "B:USR1@60",
+        "cpus-per-task": 8,
+        "time": "1-0",
+        "venv": "/venv",
+        "sbatch": {"gres": "nvme:1"},
+    }
+    assert LaunchSpec.model_validate(own).nodes == 1
+
+
+@pytest.mark.parametrize("flag", ["--command=x", "--idle", "--array=0-1", "--min-nodes=2", "--template=x", "--grow=2"])
+def test_what_means_nothing_to_them(launcher: Launcher, flag: str) -> None:
+    answer = launcher("grow", flag)
+    assert answer.code == 2
+    assert f"at: flag {flag.partition('=')[0]}" in answer.err.replace("--idle", "--command") or "--idle" in flag
+
+
+def test_a_command_after_the_dashes(launcher: Launcher) -> None:
+    answer = launcher("grow", "t", "--", "python", "x.py")
+    assert (answer.code, "no command of its own" in answer.err) == (2, True)
+
+
+def test_the_script(tmp_path: Path) -> None:
+    text = launch.plan(
+        LaunchSpec(exp_name="t-grow", command=":", num_nodes=2), joins=Joins("12", "/home/me/it's.log")
+    ).text
+    assert "main_job=12 main_log='/home/me/it'\"'\"'s.log'" in text
+    assert "# spec: " not in text, "it cannot be made again without the job that it joins"
+
+
+def test_the_second_job_of_a_launch(tmp_path: Path) -> None:
+    """Both are submitted; if the second cannot be, the first is told all the same."""
+    answers = [Result((), 0, "12\n", ""), Result((), 0, "13\n", "")]
+    calls: list[list[str]] = []
+    told: list[str] = []
+
+    def sbatch(argv: Any, **_: Any) -> Result:
+        calls.append(list(argv))
+        return answers[len(calls) - 1]
+
+    spec = LaunchSpec(exp_name="t", command="true", grow=2, cpus_per_task=3)
+    run = launch.submit(spec, cwd=tmp_path, env=dict(os.environ), runner=sbatch, tell=told.append)
+    assert run.job_id == "12"
+    second = index.find("13", os.environ, tmp_path)
+    script = Path(second.script).read_text()
+    assert second.exp_name == "t-grow"
+    assert "#SBATCH --nodes=2\n" in script
+    assert "#SBATCH --cpus-per-task=3\n" in script
+    assert "#SBATCH --dependency=after:12\n" in script
+    assert f"main_job=12 main_log={run.log}" in script
+    assert told == [f"job 13 will grow it by 2 nodes: {second.script}"]
+    answers += [Result((), 0, "14\n", ""), Result((), 1, "", "sbatch: error: no\n")]
+    assert launch.submit(spec, cwd=tmp_path, env=dict(os.environ), runner=sbatch, tell=told.append).job_id == "14"
+    assert told[1].startswith("job 14 is submitted, but not the job that was to grow it: sbatch refused the job")
+
+
+@pytest.mark.parametrize("many", [{"array": "0-1"}, {"chain": 2}, {"sweep": {"a": "1,2"}}])
+def test_not_for_many_clusters(many: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="--grow is for a job with one cluster"):
+        LaunchSpec(exp_name="t", command="true", grow=2, **many)
