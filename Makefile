@@ -38,6 +38,7 @@ check: $(VENV)/.ready
 bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.launcher
 	$(BIN)/python -m benchmarks.runs
+	$(BIN)/python -m benchmarks.sweeps
 	$(BIN)/python -m benchmarks.rehearsal
 
 # The terminal in the README, recorded anew.

@@ -108,7 +108,8 @@ def merge(layers: Sequence[Layer]) -> tuple[Layer, list[UsageError]]:
                 problems.append(UsageError(f"{flags} exclude one another", at=at, hint="give one of them"))
                 layer = {name: given for name, given in layer.items() if name not in chosen[1:]}
             if chosen:
-                merged = {name: given for name, given in merged.items() if name not in names}
+                out = [name for name in names if name not in chosen or not is_list(name)]  # a list is added to, below
+                merged = {name: given for name, given in merged.items() if name not in out}
         problems += [problem for name in _ORDERED if name in layer for problem in _repeated(name, layer[name])]
         for name, given in layer.items():
             merged[name] = _added(name, merged.get(name), given) if is_list(name) else given

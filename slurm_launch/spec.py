@@ -282,11 +282,8 @@ class LaunchSpec(BaseModel):
 
     def _tasks_fit(self) -> None:
         given = [flag_name(name) for name in ("array", "sweep", "sweep_file") if getattr(self, name)]
-        by_hand = "array" in self.sbatch
-        if len(given) > 1 or (by_hand and self.is_sweep):
-            raise BadValue(
-                f"{' and '.join([*given, *['--sbatch array'] * by_hand])} exclude one another", "give one of them"
-            )
+        if len(given) > 1:
+            raise BadValue(f"{' and '.join(given)} exclude one another", "give one of them")
         if self.is_sweep and "array" in self.no_sbatch:
             raise BadValue("--no-sbatch array takes away what a sweep is: an array", "leave it out")
         if self.points is not None and not self.is_sweep:

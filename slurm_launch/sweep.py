@@ -17,7 +17,7 @@ from math import prod
 from typing import Any
 
 from slurm_launch.array_tasks import MAX_TASKS, array_numbers
-from slurm_launch.values import BadValue, one_line, show
+from slurm_launch.values import BadValue, one_line, show, task_numbers
 
 MAX_POINTS = MAX_TASKS
 _HINT = "write KEY=A,B,C or KEY=0..9, for example lr=1e-3,1e-4 or seed=0..4"
@@ -197,18 +197,14 @@ def chosen(text: str | None, count: int) -> list[int]:
     """The numbers of the points that --points chooses, or all."""
     if text is None:
         return list(range(count))
-    for number in (int(number) for number in re.findall(r"[0-9]+(?=[-,:]|$)", re.sub(r":[0-9]+", "", text))):
-        if number >= count:
-            raise BadValue(f"names point {number}, but the sweep has {count}", f"they are 0 to {count - 1}")
+    last = max(int(part.partition(":")[0].rpartition("-")[2]) for part in text.split(","))
+    if last >= count:
+        raise BadValue(f"names point {last}, but the sweep has {count}", f"they are 0 to {count - 1}")
     return array_numbers(text)
 
 
 def selection(text: str) -> str:
     """--points as a spec holds it."""
     hint = "write 3, 3,7-9 or 0-20:4: the points have numbers from 0"
-    if not re.fullmatch(r"[0-9]{1,9}(-[0-9]{1,9}(:[0-9]{1,9})?)?(,[0-9]{1,9}(-[0-9]{1,9}(:[0-9]{1,9})?)?)*", text):
-        raise BadValue(f"names no points: {show(text)}", hint)
-    for low, high, step in re.findall(r"([0-9]+)-([0-9]+)(?::([0-9]+))?", text):
-        if int(low) > int(high) or (step and int(step) == 0):
-            raise BadValue(f"runs backwards or stands still: {show(text)}", hint)
+    task_numbers(text, f"names no points: {show(text)}", hint)
     return text

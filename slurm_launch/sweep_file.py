@@ -69,6 +69,8 @@ def _points(path: str, rows: Iterable[Row]) -> Points:
         at = f"{path}:{line}"
         point = dict(pairs)
         try:
+            if not pairs:
+                raise BadValue("has a point without keys", "give it a value for each key")
             if not keys:
                 keys = tuple(sweep.checked_key(key) for key, _ in pairs)
             if len(point) < len(pairs):

@@ -100,7 +100,8 @@ def submit(
     when = when or datetime.now()  # one for all: so their names differ by -2, -3 only
     if len(parts) > 1:
         _tell_of_parts(parts, tell)
-        embedded = embedded and _without_points(embedded)
+    if embedded is not None and parts[0].spec.points is None:
+        embedded = _without_points(embedded)
     found: list[Run] = []
     for number, part in enumerate(parts, 1):
         spec = part.spec

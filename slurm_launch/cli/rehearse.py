@@ -17,6 +17,8 @@ from slurm_launch.cli.output import note, print_json
 from slurm_launch.cli.signals import ended_in_order
 from slurm_launch.rehearsal import faults
 from slurm_launch.rehearsal import rehearse as rehearsal
+from slurm_launch.script import Embedded
+from slurm_launch.spec import LaunchSpec
 
 
 def rehearse(
@@ -29,10 +31,18 @@ def rehearse(
             " A worker or node is chosen by its number: worker-dies:2.",
         ),
     ] = None,
+    tasks: Annotated[
+        str | None,
+        typer.Option(
+            metavar="all|0,3-5", help="Tasks of an array or a sweep to rehearse, one after another. Default: the first."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON; the log goes to stderr.")] = False,
 ) -> int:
     found = resolve(flags)
     spec = checked(found)
+    if tasks is not None:
+        return _tasks(spec, tasks, fault, origin(found), as_json)
     screen = Screen(sys.stderr if as_json else sys.stdout, spec.nodes)
     with ended_in_order():  # the job, too, has to be ended
         try:
@@ -45,6 +55,35 @@ def rehearse(
     else:
         stem = run.script.removesuffix(".sh")
         note(f"rehearsed; the files are {stem}.sh, {done.log.removeprefix(stem)} and .json")
+    return done.code
+
+
+def _tasks(spec: LaunchSpec, tasks: str, fault: str | None, embedded: Embedded, as_json: bool) -> int:
+    from slurm_launch.rehearsal.tasks import rehearse_tasks
+
+    screens = [Screen(sys.stderr if as_json else sys.stdout, spec.nodes)]
+
+    def next_screen() -> Screen:
+        screens[-1].close()
+        screens.append(Screen(screens[-1].out, spec.nodes))
+        return screens[-1]
+
+    def tell(text: str) -> None:
+        screens[-1].note(text)
+
+    with ended_in_order():
+        try:
+            done = rehearse_tasks(spec, tasks, fault=fault, embedded=embedded, tell=tell, audience=next_screen)
+        finally:
+            screens[-1].close()
+    if as_json:
+        codes = {str(task): one.code for task, one in done.played.items()}
+        run = {key: value for key, value in asdict(done.run).items() if key not in ("schema", "tasks")}
+        print_json(exit_code=done.code, tasks=codes, **run)
+    else:
+        well = sum(one.code == 0 for one in done.played.values())
+        stem = done.run.script.removesuffix(".sh")
+        note(f"rehearsed {len(done.played)} tasks, {well} of them well; the files are {stem}.sh, _TASK.log and .json")
     return done.code
 
 

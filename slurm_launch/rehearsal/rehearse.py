@@ -10,7 +10,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -72,24 +72,62 @@ def rehearse(
     tell: Tell = warn,
     audience: Audience | None = None,
 ) -> Rehearsal:
-    """Run the script that `submit` would submit, on this machine, to its end.
+    """Run the script that `submit` would submit, on this machine, to its end; of an array, its first task.
 
     Raises NoCommandCode when the command did not get to its end, as `follow.wait` does, and UsageError when this
     machine cannot rehearse. Nothing of it stays but the run's files, whatever happens.
     """
+
+    def submit(env: Mapping[str, str]) -> Run:
+        return launch.submit(spec, env=env, cwd=cwd, when=when, embedded=embedded, tell=tell)
+
+    return perform(spec, submit, fault=fault, env=env, tell=tell, audience=audience).result()
+
+
+@dataclass(frozen=True)
+class Performance:
+    """A job that was played to its end."""
+
+    run: Run
+    log: str
+    code: int | None  # the command's own
+    error: NoCommandCode | None = None  # why there is no code
+
+    def result(self) -> Rehearsal:
+        if self.error is not None:
+            raise self.error
+        assert self.code is not None
+        return Rehearsal(self.run, self.code, self.log)
+
+
+def perform(
+    spec: LaunchSpec,
+    submit: Callable[[Mapping[str, str]], Run],
+    *,
+    fault: str | None,
+    env: Mapping[str, str] | None,
+    tell: Tell,
+    audience: Audience | None,
+    task: int | None = None,
+    job_id: str | None = None,
+) -> Performance:
+    """Play the job that `submit` gives to the sbatch in the environment that it gets: that task of an array, or the
+    first; with that job id, or a new one."""
     env = dict(os.environ if env is None else env)
     wanted = _parse_fault(fault, spec.nodes)
     _check_machine(spec, env, tell)
     with stage() as (folder, lifeline):
         with _disk():
-            folder.write("setup.json", {"temp_dir": spec.temp_dir.replace("%u", env.get("USER", ""))})
+            temp_dir = spec.temp_dir.replace("%u", env.get("USER", ""))
+            folder.write("setup.json", {"temp_dir": temp_dir, "task": task, "job_id": job_id})
             faults.write(folder, wanted)
             programs = stand_ins(folder)
         env["PATH"] = f"{programs}{os.pathsep}{env.get('PATH', os.defpath)}"
         _check_found(programs, env["PATH"])
-        for note in _notes(spec, wanted):
-            tell(note)
-        run = launch.submit(spec, env=env, cwd=cwd, when=when, embedded=embedded, tell=tell)
+        if job_id is None:
+            for note in _notes(spec, wanted, task):
+                tell(note)
+        run = submit(env)
         job = folder.job()
         assert job is not None
         log = _Log(folder, job)
@@ -104,21 +142,22 @@ def rehearse(
         return _judge(log, run, tell)
 
 
-def _judge(log: _Log, run: Run, tell: Tell) -> Rehearsal:
+def _judge(log: _Log, run: Run, tell: Tell) -> Performance:
     """What the end of the job tells."""
     folder, job = log.folder, log.job
     end = folder.state()
     number = str(job.id) if job.array_task is None else f"{job.id}_{job.array_task}"
     reason = None if end.reason == "None" else end.reason
     state = JobState(number, end.state, end.code, end.signal, reason)
+    path = observe.log_of(run, number)
     try:
-        return Rehearsal(run, follow.command_code(run, state), observe.log_of(run, number))
-    except NoCommandCode:
+        return Performance(run, path, follow.command_code(run, state))
+    except NoCommandCode as error:
         # After `starting` the script calls srun.
         tried = re.search(rb"\[slurm-launch\] \S+ starting .* phase=bring-up", log.tail(), re.DOTALL)
         if tried and not (folder.path / "steps").exists():
             tell("the job's environment replaced PATH, so the script did not find the rehearsal's srun")
-        raise
+        return Performance(run, path, None, error)
 
 
 def _parse_fault(text: str | None, nodes: int) -> Fault | None:
@@ -178,7 +217,7 @@ def _ray_version(env: Mapping[str, str]) -> tuple[int, int] | None:
     return None
 
 
-def _notes(spec: LaunchSpec, fault: Fault | None) -> Iterator[str]:
+def _notes(spec: LaunchSpec, fault: Fault | None, task: int | None) -> Iterator[str]:
     nodes = f"{spec.nodes} node{'s' * (spec.nodes > 1)}"
     each = [part.cpus_per_task or 1 for part in components(spec) or [spec]]  # in a heterogeneous job, the head's first
     cpus = (
@@ -186,8 +225,8 @@ def _notes(spec: LaunchSpec, fault: Fault | None) -> Iterator[str]:
     )
     yield f"rehearsing {nodes} on this machine, with {cpus} for Ray"
     yield f"not shown: the queue, limits of memory and GPUs, a network; all nodes share {os.cpu_count()} cores"
-    if spec.array is not None:
-        yield "of a job array the first task is rehearsed"
+    if (spec.array is not None or spec.is_sweep) and task is None:
+        yield "of a job array the first task is rehearsed; --tasks chooses others"
     if spec.image and spec.container_runtime == "pyxis":
         yield "no container: Pyxis belongs to a cluster, so Ray and the command run in this machine's environment"
         yield "the script still looks for the image and the mounts; --container-runtime none leaves that out"

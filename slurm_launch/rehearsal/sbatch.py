@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from slurm_launch.rehearsal import sbatch_line, slurmd
 from slurm_launch.rehearsal.arguments import Known
@@ -55,7 +56,7 @@ def main(folder: Folder, argv: list[str]) -> int:
         KNOWN.fail("a rehearsal cannot be held: nobody would release it")
     if "array" in options and len(components) > 1:
         KNOWN.fail("Batch job submission failed: Invalid job array specification")
-    job = _job(components, script, words[1:])
+    job = _job(components, script, words[1:], folder.read("setup.json") or {})
     folder.spooled.write_text(text, encoding="utf-8", errors="surrogateescape")  # later edits change nothing
     folder.set_job(job)
     _leave_to_slurmd(folder)
@@ -133,7 +134,7 @@ def _directives(text: str) -> list[dict[str, str]]:
     return found
 
 
-def _job(components: list[dict[str, str]], script: Path, arguments: list[str]) -> Job:
+def _job(components: list[dict[str, str]], script: Path, arguments: list[str], setup: Mapping[str, Any]) -> Job:
     groups: list[Group] = []
     for part in components:
         groups.append(_group(part, sum(len(group.nodes) for group in groups)))
@@ -143,8 +144,8 @@ def _job(components: list[dict[str, str]], script: Path, arguments: list[str]) -
     if len(set(names)) < len(names):
         KNOWN.fail("two components of a heterogeneous job cannot be on the same node")
     options = components[0]
-    number = FIRST_ID + random.SystemRandom().randrange(900_000)
-    task = _first_task(options.get("array"))
+    number = int(setup.get("job_id") or FIRST_ID + random.SystemRandom().randrange(900_000))
+    task = setup["task"] if setup.get("task") is not None else _first_task(options.get("array"))
     directory = os.path.abspath(options.get("chdir", "."))
     name = options.get("job-name", script.name)
     return Job(
@@ -229,7 +230,7 @@ def _seconds(text: str | None) -> int | None:
 
 
 def _first_task(array: str | None) -> int | None:
-    """A rehearsal plays the first task of an array."""
+    """A rehearsal plays the first task of an array, unless it was asked for another."""
     if array is None:
         return None
     match = re.match(r"\d+", array)

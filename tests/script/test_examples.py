@@ -65,6 +65,26 @@ def test_tune(folder: Path) -> None:
     assert "3 trials, 0 failed" in done.out, done.out
 
 
+@real_ray
+def test_a_point_of_a_sweep(folder: Path) -> None:
+    words = [
+        "--sweep-file",
+        "points.csv",
+        "--tasks",
+        "1",
+        "--",
+        "python",
+        "sweep.py",
+        "--lr",
+        "{lr}",
+        "--seed",
+        "{seed}",
+    ]
+    done = rehearsed(folder, "--num-nodes", "1", *words)
+    assert "lr=0.2 seed=1: slope 2.0" in done.out, done.out
+    assert " point number=1 lr=0.2 seed=1\n" in done.out
+
+
 def test_the_profile_is_valid(folder: Path, tmp_path: Path) -> None:
     home = tmp_path / "config/slurm-launch"
     shutil.copytree(folder / "profiles", home / "profiles")

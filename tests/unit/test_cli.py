@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import __version__, cli, follow, launch
+from slurm_launch import __version__, cli, follow, index, launch, runs
 from slurm_launch.cli import app
 from slurm_launch.errors import LaunchError, SlurmUnavailable, SubmitRefused
 from slurm_launch.spec import GROUPS, LaunchSpec, options
+from tests.unit.some_run import some_run
 
 Launcher = Callable[..., Any]  # tests/unit/conftest.py
 GOOD = ("--exp-name", "test", "--command", "python train.py")
@@ -586,6 +587,15 @@ class TestCompletion:
         for name in ("juwels", "jureca", "leonardo"):
             (profiles / f"{name}.yaml").touch()
         assert self.complete("slurm-launch --profile ju") == ["jureca", "juwels"]
+
+    def test_runs(self, tmp_path: Path) -> None:
+        run = some_run(tmp_path, "lr_20260102-030405")
+        runs.write(run)
+        index.add(run, os.environ)
+        for verb in ("status", "list", "resubmit", "cancel"):
+            assert self.complete(f"slurm-launch {verb} lr") == [run.name]
+            assert self.complete(f"slurm-launch {verb} 1") == ["12"]
+        assert self.complete("slurm-launch resubmit 12 --fail") == ["--failed"]
 
     def test_bash_itself(self, tmp_path: Path) -> None:
         command = tmp_path / "slurm-launch"

@@ -25,7 +25,7 @@ PAGES = {
     for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"))
 }
 TEMPLATES = "\n".join(path.read_text() for path in sorted((ROOT / "templates").rglob("*")) if path.is_file())
-AFTERWARDS = ("list", "status", "watch", "logs", "cancel", "attach", "dashboard", "explain")
+AFTERWARDS = ("list", "status", "watch", "logs", "cancel", "attach", "dashboard", "explain", "resubmit")
 VERBS = ("submit", "render", "rehearse", "check", "doctor", "config", *AFTERWARDS)
 
 
@@ -76,6 +76,8 @@ def test_every_command_line_works(launcher: Launcher, page: str, words: list[str
             Path(value).write_text(example_template(), encoding="utf-8")
         elif flag == "--config":
             Path(value).write_text("partition: main\n", encoding="utf-8")
+        elif flag == "--sweep-file":
+            Path(value).write_text("lr,seed\n1e-3,0\n", encoding="utf-8")
         elif flag == "--profile" and "init" not in words:
             profile = Path.home() / ".config/slurm-launch/profiles" / f"{value}.yaml"
             profile.parent.mkdir(parents=True)
@@ -89,6 +91,9 @@ def test_every_command_line_works(launcher: Launcher, page: str, words: list[str
         if "--fault" in words:
             at = words.index("--fault")
             assert faults.parse(words[at + 1], 3)
+            del words[at : at + 2]
+        if "--tasks" in words:  # tests/script/test_rehearse_tasks.py
+            at = words.index("--tasks")
             del words[at : at + 2]
         words = ["render", *words[1:]]
     elif words[0] == "check":  # takes the same flags, and asks the Slurm of this machine

@@ -119,7 +119,7 @@ def test_every_text_option_has_a_witness() -> None:
     others = {"exp_name", "gpu_type", "interface", "port_range", "sbatch", "no_sbatch"}  # tested below
     others |= {"container_arg", "container_setup"}  # likewise
     others |= {"head_mem", "head_partition", "head_constraint", "worker_group"}
-    others |= {"sweep", "sweep_file", "points"}  # tests/unit/test_sweep.py, test_placeholders.py
+    others |= {"sweep", "sweep_file", "points"}  # tests/unit/test_sweep_values.py, test_placeholders.py
     # These take plain characters only: tests/unit/test_containers.py
     plain = {"container_image", "container_mounts", "container_workdir", "head_image", "worker_image"}
     assert text_options() == set(BY_SHELL) | by_directive() | others | plain | NOT_IN_THE_JOB

@@ -1,0 +1,93 @@
+"""Several tasks of an array or a sweep, rehearsed one after another: one script and record, a log for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from slurm_launch import array_tasks, launch, process, slurm, sweep_file
+from slurm_launch.errors import LaunchError, UsageError
+from slurm_launch.launch import Tell
+from slurm_launch.rehearsal.rehearse import Audience, Performance, perform
+from slurm_launch.runs import Run
+from slurm_launch.script import Embedded
+from slurm_launch.spec import LaunchSpec
+from slurm_launch.values import BadValue, show, task_numbers
+
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """The tasks that were played, by their numbers."""
+
+    run: Run
+    played: dict[int, Performance]
+
+    @property
+    def code(self) -> int:
+        """The first exit code that is not 0."""
+        codes = (one.error.exit_code if one.error else one.code or 0 for one in self.played.values())
+        return next((code for code in codes if code), 0)
+
+
+def chosen(spec: LaunchSpec, text: str) -> list[int]:
+    """The tasks that --tasks names: all, or some such as 0,3-5."""
+    points = sweep_file.points_of(spec)
+    array = spec.tasks(None if points is None else sweep_file.task_numbers(spec, points))
+    if array is None:
+        raise UsageError("--tasks is for arrays and sweeps", at="--tasks", hint="add --array, --sweep or --sweep-file")
+    there = array_tasks.array_numbers(array)
+    if text == ALL:
+        return there
+    try:
+        task_numbers(text, f"names no tasks: {show(text)}", "write all, 3 or 0,3-5")
+    except BadValue as problem:
+        raise UsageError(f"--tasks {problem}", at="--tasks", hint=problem.hint) from None
+    wanted = array_tasks.array_numbers(text)
+    if missing := [number for number in wanted if number not in set(there)]:
+        raise UsageError(
+            f"--tasks names {missing[0]}, but the tasks are {array}", at="--tasks", hint="choose from them"
+        )
+    return wanted
+
+
+def rehearse_tasks(
+    spec: LaunchSpec,
+    tasks: str,
+    *,
+    fault: str | None = None,
+    embedded: Embedded | None = None,
+    tell: Tell,
+    audience: Callable[[], Audience] = Audience,
+) -> Tasks:
+    """Play the tasks, one after another. One that fails does not keep the others from being played."""
+    numbers = chosen(spec, tasks)
+    played: dict[int, Performance] = {}
+    run: Run | None = None
+
+    def submit(env: Mapping[str, str]) -> Run:
+        if run is None:
+            return launch.submit(spec, env=env, embedded=embedded, tell=tell)
+        return _again(run, env)
+
+    for place, number in enumerate(numbers, 1):
+        tell(f"task {number}, {place} of {len(numbers)}")
+        job_id = run.job_id if run else None
+        played[number] = perform(
+            spec, submit, fault=fault, env=None, tell=tell, audience=audience(), task=number, job_id=job_id
+        )
+        run = played[number].run
+        if (error := played[number].error) is not None:
+            tell(str(error))
+    assert run is not None
+    return Tasks(run, played)
+
+
+def _again(run: Run, env: Mapping[str, str]) -> Run:
+    """Hand the same script to the stand-in of sbatch once more."""
+    clean, _ = slurm.scrub(env)
+    result = process.run(run.argv, env=clean | {"PWD": run.submit_dir}, cwd=run.submit_dir, timeout=launch.TIMEOUT)
+    if result.returncode:
+        raise LaunchError(f"the rehearsal's sbatch failed:\n{result.stderr}", at=run.script)
+    return run
