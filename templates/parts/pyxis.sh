@@ -21,7 +21,7 @@ in_head_container() { # PROGRAM...: as a step that joins the head's container. s
 }
 # A site may let named containers outlive the job. A step outside of them stays on every node to the end, be it by scancel, and
 # removes that node's when the job's directories there are gone.
-exec {keeper}> >(on_all_nodes 0 bash -c 'trap ended=1 TERM; until [[ $ended ]] || read -r -t 1 || (($? <= 128)); do :; done
+exec {keeper}> >(on_all_nodes 0 --no-kill --wait=0 bash -c 'trap ended=1 TERM; until [[ $ended ]] || read -r -t 1 || (($? <= 128)); do :; done
     while compgen -G "$2*" >/dev/null; do sleep 0.2; done; enroot remove -f "pyxis_$1"; :' bash "$container" "$(temp_folder)/r$SLURM_JOB_ID-" &>/dev/null)
 keeper_pid=$!
 end_keeper() { exec {keeper}>&- && gone 10 "$keeper_pid"; }

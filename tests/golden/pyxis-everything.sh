@@ -104,9 +104,9 @@ check_container() { # ends the job when a node lacks what the container needs, a
   ((!${#lacks[@]})) || end 79 container-failed "${lacks[0]}" "$hint" "${lacks[0]%%:*}"
   ((answers == count)) || say warning "only $answers of $count nodes told whether they have what the container needs: $other"
 }
-on_all_nodes() { # SECONDS PROGRAM...: by srun, and no longer than that; 0: as long as it takes
-  timeout "$1" srun --nodes="$count" --ntasks="$count" --ntasks-per-node=1 --overlap --export=ALL --cpu-bind=none --mpi=none --no-kill \
-    --kill-on-bad-exit=0 --wait=0 "${srun_args[@]}" "${@:2}"
+on_all_nodes() { # SECONDS [OPTION...] PROGRAM...: by srun, and no longer than that; 0: as long as it takes
+  timeout "$1" srun --nodes="$count" --ntasks="$count" --ntasks-per-node=1 --overlap --export=ALL --cpu-bind=none --mpi=none \
+    --kill-on-bad-exit=0 "${srun_args[@]}" "${@:2}"
 }
 missing_here() { # on a node: a line for everything that is not there
   local node=${SLURMD_NODENAME:-$(hostname)} item target && [[ $node == "$head" ]] || image=${worker_image-$image}
@@ -152,7 +152,7 @@ in_head_container() { # PROGRAM...: as a step that joins the head's container. s
 }
 # A site may let named containers outlive the job. A step outside of them stays on every node to the end, be it by scancel, and
 # removes that node's when the job's directories there are gone.
-exec {keeper}> >(on_all_nodes 0 bash -c 'trap ended=1 TERM; until [[ $ended ]] || read -r -t 1 || (($? <= 128)); do :; done
+exec {keeper}> >(on_all_nodes 0 --no-kill --wait=0 bash -c 'trap ended=1 TERM; until [[ $ended ]] || read -r -t 1 || (($? <= 128)); do :; done
     while compgen -G "$2*" >/dev/null; do sleep 0.2; done; enroot remove -f "pyxis_$1"; :' bash "$container" "$(temp_folder)/r$SLURM_JOB_ID-" &>/dev/null)
 keeper_pid=$!
 end_keeper() { exec {keeper}>&- && gone 10 "$keeper_pid"; }

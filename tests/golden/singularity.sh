@@ -96,9 +96,9 @@ check_container() { # ends the job when a node lacks what the container needs, a
   ((!${#lacks[@]})) || end 79 container-failed "${lacks[0]}" "$hint" "${lacks[0]%%:*}"
   ((answers == count)) || say warning "only $answers of $count nodes told whether they have what the container needs: $other"
 }
-on_all_nodes() { # SECONDS PROGRAM...: by srun, and no longer than that; 0: as long as it takes
-  timeout "$1" srun --nodes="$count" --ntasks="$count" --ntasks-per-node=1 --overlap --export=ALL --cpu-bind=none --mpi=none --no-kill \
-    --kill-on-bad-exit=0 --wait=0 "${srun_args[@]}" "${@:2}"
+on_all_nodes() { # SECONDS [OPTION...] PROGRAM...: by srun, and no longer than that; 0: as long as it takes
+  timeout "$1" srun --nodes="$count" --ntasks="$count" --ntasks-per-node=1 --overlap --export=ALL --cpu-bind=none --mpi=none \
+    --kill-on-bad-exit=0 "${srun_args[@]}" "${@:2}"
 }
 missing_here() { # on a node: a line for everything that is not there
   local node=${SLURMD_NODENAME:-$(hostname)} item target && [[ $node == "$head" ]] || image=${worker_image-$image}
