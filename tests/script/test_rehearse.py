@@ -403,7 +403,8 @@ def test_a_link_of_a_chain_that_waits_for_nothing(tmp_path: Path) -> None:
     argv = ("--after-ok", "train", "--singleton", "--chain", "3", "--chain-while", "ok", "--command", command)
     done = begin(tmp_path, *argv, env=without_ray(tmp_path)).wait()
     assert done.code == 3, done.err
-    assert "nothing to wait for in a rehearsal, it begins at once: --after-ok train, --singleton" in done.err
+    assert "not in the rehearsed script: --after-ok train: no run is called 'train'" in done.err
+    assert "nothing to wait for in a rehearsal, it begins at once: --singleton" in done.err
     assert "of a chain the first link is rehearsed" in done.err
     assert "LINK 0\n" in done.log
     (folder,) = tmp_path.glob("*.run")
