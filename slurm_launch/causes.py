@@ -248,6 +248,13 @@ RULES: tuple[Rule, ...] = (
     ),
     # The end from outside
     Rule(
+        "not-requeued",
+        "its work is not done, and the job was not run again: {why}",
+        "submit it again, and let it read what the command has saved; --max-restarts allows more lives",
+        find.not_requeued,
+        ("it has been requeued ", "Slurm did not requeue it: "),
+    ),
+    Rule(
         "time-limit",
         "the time limit was reached",
         "ask for more with --time{time}",
@@ -262,7 +269,11 @@ RULES: tuple[Rule, ...] = (
         "preempted",
         "the job was preempted: another one took its nodes",
         "submit it again, or with --requeue let Slurm do that; another --qos or --partition may be spared",
-        find.either(find.state("PREEMPTED"), find.line(find.log, r"CANCELLED AT \S+ DUE TO PREEMPTION")),
+        find.either(
+            find.state("PREEMPTED"),
+            find.line(find.log, r"CANCELLED AT \S+ DUE TO PREEMPTION"),
+            find.line(find.told, r"ended from outside \(preemption\)|cause=.preempted, and"),
+        ),
     ),
     Rule(
         "deadline",

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slurm_launch import config_files, layers
+from slurm_launch import config_files, layers, slurm
 from slurm_launch.config_files import PROJECT_FILE
 from slurm_launch.errors import InvalidSpec, UsageError
 from slurm_launch.layers import Given, Item, Layer, field_of_key, is_list
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from slurm_launch.script import Embedded
 
 PREFIX = "SLAUNCH_"
-# Variables of ours that are no options: read by the command itself, or set in jobs by the script. The script cannot
-# set one that is an option, such as SLAUNCH_RUN_DIR: a launch from within the job would take it for the user's wish.
+# Variables of ours that are no options: read by the command itself, or set in jobs by the script.
 RESERVED = (
     "SLAUNCH_ATTACHED",
     "SLAUNCH_DEBUG",
@@ -175,7 +174,7 @@ class _Reader:
     def _env_layer(self) -> Layer:
         layer: Layer = {}
         for variable in sorted(self.env):
-            if not variable.startswith(PREFIX) or variable in RESERVED:
+            if not variable.startswith(PREFIX) or variable in RESERVED or variable in slurm.of_outer_job(self.env):
                 continue
             name, text, at = variable[len(PREFIX) :].lower(), self.env[variable], f"env {variable}"
             if name not in LaunchSpec.model_fields or variable != variable.upper():

@@ -45,6 +45,8 @@ def _wanted(spec: LaunchSpec, log: str, tasks: str | None) -> dict[str, str | No
         wanted["dependency"] = dependency
     if spec.exclusive:
         wanted["exclusive"] = None
+    if spec.signal_before is not None:
+        wanted["signal"] = f"B:USR1@{spec.signal_before}"  # for the script alone: a step's would end Ray
     # Always said: most sites would run the command a second time after a node failure, unasked.
     wanted["requeue" if spec.requeue else "no-requeue"] = None
     if spec.on_node_loss == "continue":

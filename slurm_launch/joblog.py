@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 MARK = b"[slurm-launch] "
+REQUEUED = "requeued"  # the outcome of a life after which there is to be another
 TAIL = 1 << 16  # as much of a log's end as is searched for the line that tells the outcome
 _CHUNK = 1 << 20
 _LONGEST = 1 << 14  # of our lines; what is longer is the command's
@@ -109,6 +110,7 @@ class Life:
     joined: dict[str, datetime] = field(default_factory=dict)  # when each node did
     lost: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    saving: bool = False  # its time is short, and the command has been told so
     times: dict[str, datetime] = field(default_factory=dict)  # of the phases, by their names
     end: End | None = None
 
@@ -142,6 +144,8 @@ class Life:
             self.lost.append(phase.value("node") or "?")
         elif phase.name == "warning":
             self.warnings.append(phase.rest)
+        elif phase.name == "saving":
+            self.saving = True
         elif phase.name == "end":
             self.end = end_of(phase)
         if phase.name in ("waiting", "starting", "missing", "ready", "command", "stopping", "end"):
@@ -230,10 +234,11 @@ def read(path: str | os.PathLike[str]) -> Lives:
 
 
 def parse_end(log: str, job: str | None = None) -> End | None:
-    """The end line; None when the last phase is another one, as in a job that runs, runs again or was killed."""
+    """The end line; None when the last phase is another one, as in a job that runs, will run again or was killed."""
     lives = Lives(job)
     phases = [phase for line in log.splitlines() if (phase := lives.take(line)) is not None]
-    return end_of(phases[-1]) if phases and phases[-1].name == "end" else None
+    end = end_of(phases[-1]) if phases and phases[-1].name == "end" else None
+    return end if end and end.outcome != REQUEUED else None
 
 
 def read_end(log: str | os.PathLike[str], task_id: str | None = None) -> End | None:

@@ -124,7 +124,9 @@ class Task:
             "running": "runs",
             "environment": "runs: the environment is being loaded",
             "bring-up": "runs: Ray is being started",
-            "command": "runs: the command is at work",
+            "command": "runs: its time is short, and the command is to save its work"
+            if self.life and self.life.saving
+            else "runs: the command is at work",
             "stopping": "runs: Ray is being ended",
         }.get(self.phase, "runs")
 

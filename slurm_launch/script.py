@@ -16,6 +16,7 @@ from slurm_launch import __version__, components
 from slurm_launch.containers import HEADS, WORKERS, Code, Word, gpu_kind, runtime_of
 from slurm_launch.directives import directive_lines
 from slurm_launch.errors import UsageError
+from slurm_launch.spec import MAX_RESTARTS
 
 if TYPE_CHECKING:
     import jinja2
@@ -137,6 +138,8 @@ def _render(
             port_first=Raw(port_first),
             port_last=Raw(port_last),
             container=_container(spec),
+            checkpoint_signal=spec.checkpoint_signal or ("TERM" if spec.signal_before is None else "USR1"),
+            max_restarts=MAX_RESTARTS if spec.max_restarts is None else spec.max_restarts,
             **({} if joins is None else {"joins": joins}),
         )
     except UsageError:

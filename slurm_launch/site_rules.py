@@ -6,14 +6,13 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from math import inf
 
 from slurm_launch import values
 from slurm_launch.components import components
 from slurm_launch.layers import Given, Layer, merge, value_of
 from slurm_launch.profiles import Partition, Site
 from slurm_launch.spec import NEEDS, LaunchSpec, flag_name
-from slurm_launch.values import show
+from slurm_launch.values import seconds, show
 
 _IMAGES = ("container_image", "head_image", "worker_image")
 
@@ -112,6 +111,12 @@ def _has_gpus(job: Job) -> bool:
     return isinstance(count, int) and count > 0
 
 
+def _wanted(job: Job, name: str) -> bool:
+    """Whether an option is given that others mean something beside."""
+    value = job.value(name)
+    return values.is_yes(value) if name == "requeue" else bool(value)
+
+
 def _choose_image(job: Job, own: Layer, site: Site) -> None:
     """The site's image for such a job, unless somebody named one, or took the site's back."""
     # a --worker-image alone says nothing of the head
@@ -133,7 +138,8 @@ def _drop_unused(job: Job, own: Layer, inherited: set[str]) -> None:
         elif needed == _IMAGES:
             used, lacking = container, "a container"
         else:
-            used, lacking = any(job.value(other) for other in needed), "an array"
+            used = any(_wanted(job, other) for other in needed)
+            lacking = "an array" if "sweep" in needed else flag_name(needed[0])
         if name in job.merged and not used and (name not in own or name in inherited):
             given = job.unused[name] = job.merged.pop(name)
             if name in inherited and value_of(name, given):
@@ -185,18 +191,3 @@ def _beyond(spec: LaunchSpec, name: str, limits: dict[str, Given]) -> list[str]:
             kind = key.replace("_", "-")
             found.append(f"{flag} {text} is more than the {kind} {given.value} of partition {name} ({given.at})")
     return found
-
-
-def seconds(time: str) -> float:
-    """A time as Slurm reads it: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS; 0 is no limit."""
-    if not time[:1].isdigit() or len(time) > 30:  # longer ones are no times, and Python limits the digits of a number
-        return inf
-    days, dash, rest = time.rpartition("-")
-    parts = [int(part) for part in rest.split(":")]
-    if dash:
-        hours, minutes, secs = (*parts, 0, 0)[:3]
-    elif len(parts) == 3:
-        hours, minutes, secs = parts
-    else:
-        hours, (minutes, secs) = 0, (*parts, 0)[:2]
-    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + secs or inf

@@ -64,13 +64,27 @@ class Dropped:
         return lines
 
 
+def of_outer_job(env: Mapping[str, str]) -> tuple[str, ...]:
+    """Which variables a script of ours has set for the command from within which we are called.
+
+    One of them is an option's, too: SLAUNCH_RUN_DIR. Such a folder of a job is no place for another job's files.
+    """
+    names = [name for name in ("SLAUNCH_NODE_DIR", "SLAUNCH_RESTART") if name in env]
+    if "SLAUNCH_RESTART" in env and env.get("SLAUNCH_RUN_DIR", "").endswith(".run"):
+        names.append("SLAUNCH_RUN_DIR")
+    return tuple(names)
+
+
 def scrub(env: Mapping[str, str], given: Collection[str] = ()) -> tuple[dict[str, str], Dropped]:
     """The environment for sbatch: without what would override the script or leak from an outer job or Ray.
 
     `given` names the directives that the user wrote by hand: `--clusters` among them beats SLURM_CLUSTERS.
     """
     kept = KEPT - {"SLURM_CLUSTERS"} if {"cluster", "clusters"} & set(given) else KEPT
-    names = tuple(sorted(name for name in env if name.startswith(_OUTER + _OUTER_RAY) and name not in kept))
+    ours = of_outer_job(env)  # among them the mark by which a job finds its processes in the end
+    names = tuple(
+        sorted(name for name in env if name in ours or (name.startswith(_OUTER + _OUTER_RAY) and name not in kept))
+    )
     outer_job = env.get("SLURM_JOB_ID") or env.get("SLURM_JOBID") or None
     changing = [
         (f"{name}={show(env[name])}", instead)

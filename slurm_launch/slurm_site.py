@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from math import inf
 
-from slurm_launch import site_rules, values
+from slurm_launch import values
 
 # Asking
 
@@ -133,7 +133,7 @@ def _partition(fields: dict[str, str]) -> Partition:
 def seconds(time: str) -> float:
     """A time as Slurm prints it: 1-02:03:04, 02:03:04 or 03:04; endless for what is none."""
     try:
-        return site_rules.seconds(values.slurm_time(time))
+        return values.seconds(values.slurm_time(time))
     except ValueError:
         return inf
 

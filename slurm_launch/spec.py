@@ -6,6 +6,7 @@ directives, the `#SBATCH` line follow from it (cli/options.py, config.py, direct
 """
 
 from dataclasses import dataclass
+from math import inf
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -74,14 +75,19 @@ WorkerGroups = Annotated[tuple[WorkerGroup, ...], BeforeValidator(values.as_list
 
 # Options of which a job can have one: a higher layer's choice replaces a lower layer's.
 _MEMORY = ("mem", "mem_per_cpu", "mem_per_gpu")
-ALTERNATIVES: tuple[tuple[str, ...], ...] = (_MEMORY, ("command", "idle"), ("array", "sweep", "sweep_file", "chain"))
+_SIGNALS = ("signal", "signal_before")
+_TASKS = ("array", "sweep", "sweep_file", "chain")
+ALTERNATIVES: tuple[tuple[str, ...], ...] = (_MEMORY, ("command", "idle"), _SIGNALS, _TASKS)
 # The command of a cluster that waits for people.
 IDLE = "echo 'The cluster waits: slurm-launch attach gives a shell on it, slurm-launch cancel ends it.'; exec sleep infinity"
+MAX_RESTARTS = 100  # unless the user says otherwise: enough for months of work, and an end to a job that never saves
 _RUN = "A run's name or its beginning, a path, or a job id; repeat it for more."
 # Options that mean something only beside another: a user who gives one alone is told, a profile may well hold it.
 _IMAGES = ("container_image", "head_image", "worker_image")
 NEEDS: dict[str, tuple[str, ...]] = {
     "gpu_type": ("num_gpus",),
+    "checkpoint_signal": ("signal_before", "requeue"),
+    "max_restarts": ("requeue",),
     "max_parallel": ("sweep", "sweep_file", "array"),
     "points": ("sweep", "sweep_file"),
     **{
@@ -179,7 +185,14 @@ class LaunchSpec(BaseModel):
     mail_type: Line | None = option(None, JOB, "When: BEGIN, END, FAIL, ...", sbatch="mail-type", metavar="TYPES", examples=("END,FAIL",))
     signal: Annotated[Line, AfterValidator(values.signal)] | None = option(
         None, JOB, "Signal before the time limit.", sbatch="signal", metavar="[B:]SIG[@S]", examples=("B:TERM@120",))
-    requeue: bool = option(False, JOB, "Let Slurm run the job again after a node failure or preemption.", examples=(True,))
+    requeue: bool = option(
+        False, JOB, "Run the job again: after preemption or a node failure, at exit code 85, and with --signal-before at the time limit.", examples=(True,))
+    signal_before: Annotated[int, AfterValidator(values.signal_before)] | None = option(
+        None, JOB, "So many seconds before the time limit the command is told to save its work.", metavar="S", examples=(120,))
+    checkpoint_signal: Annotated[Line, AfterValidator(values.signal_name)] | None = option(
+        None, JOB, "The signal by which it is told. Default: USR1; without --signal-before TERM.", metavar="NAME", examples=("USR2",))
+    max_restarts: Annotated[int, Field(ge=0)] | None = option(
+        None, JOB, f"Requeue at most so many times. Default: {MAX_RESTARTS}.", metavar="N", examples=(10,))
     array: Annotated[Line, AfterValidator(values.array)] | None = option(
         None, JOB, "Run as a job array, a Ray cluster of its own for each task.", flags=("-a",), sbatch="array", metavar="0-9%3", examples=("0-9%3",))
     chain: Annotated[int, AfterValidator(values.chain)] | None = option(
@@ -289,6 +302,7 @@ class LaunchSpec(BaseModel):
         if self.gpu_type is not None and self.num_gpus == 0 and not self.worker_group:
             raise BadValue("--gpu-type without --num-gpus asks for no GPU", "add --num-gpus N")
         self._dependencies_fit()
+        self._lives_fit()
         components.check(self)
         self._container_fits()
         return self
@@ -330,6 +344,23 @@ class LaunchSpec(BaseModel):
                     f"--max-parallel {self.max_parallel} and --array {self.array} both say how many run at a time",
                     "leave one of them out",
                 )
+
+    def _lives_fit(self) -> None:
+        if self.signal is not None and self.signal_before is not None:
+            raise BadValue("--signal and --signal-before exclude one another", "give one of them")
+        limit = values.seconds(self.time) if self.time is not None else inf
+        if self.signal_before is not None and self.signal_before >= limit:
+            raise BadValue(
+                f"--signal-before {self.signal_before} is not below the time limit: --time {self.time} is {limit:g} s",
+                "give a smaller --signal-before, or a longer --time",
+            )
+        if self.requeue and self.chain is not None:
+            hint = "give one of them; a chain's links can have --signal-before, too"
+            raise BadValue("--requeue and --chain exclude one another: two ways in which a job goes on", hint)
+        if self.max_restarts is not None and not self.requeue:
+            raise BadValue("--max-restarts without --requeue has no effect", "add --requeue")
+        if self.checkpoint_signal is not None and not self.goes_on:
+            raise BadValue("--checkpoint-signal without --signal-before has no effect", "add --signal-before 120")
 
     def _container_fits(self) -> None:
         from slurm_launch import containers  # which knows the spec by its type only
@@ -377,6 +408,11 @@ class LaunchSpec(BaseModel):
             return f"0-{self.chain - 1}%1"  # one at a time, in this order
         numbers = numbers or self.array
         return f"{numbers}%{self.max_parallel}" if numbers and self.max_parallel else numbers
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the script minds what comes after it: the time limit, or another life."""
+        return self.requeue or self.signal_before is not None
 
     @property
     def image(self) -> str | None:

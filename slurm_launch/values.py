@@ -7,6 +7,7 @@ sbatch reads.
 from __future__ import annotations
 
 import re
+from math import inf
 from typing import Any
 
 MAX_NAME = 100  # leaves room for the date, a suffix and .json within a file name's 255 bytes
@@ -94,6 +95,21 @@ def slurm_time(text: str) -> str:
             "write minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS, for example 1:30:00 or 2-12",
         )
     return text
+
+
+def seconds(time: str) -> float:
+    """A time as Slurm reads it: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS; 0 is no limit."""
+    if not time[:1].isdigit() or len(time) > 30:  # longer ones are no times, and Python limits the digits of a number
+        return inf
+    days, dash, rest = time.rpartition("-")
+    parts = [int(part) for part in rest.split(":")]
+    if dash:
+        hours, minutes, secs = (*parts, 0, 0)[:3]
+    elif len(parts) == 3:
+        hours, minutes, secs = parts
+    else:
+        hours, (minutes, secs) = 0, (*parts, 0)[:2]
+    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + secs or inf
 
 
 _MEMORY = re.compile(r"(\d+)([KMGT]?)B?", re.IGNORECASE)
@@ -220,6 +236,28 @@ def signal(text: str) -> str:
     return text
 
 
+LEAST_WARNING = 30  # seconds: the end of the job takes some of them
+MOST_WARNING = 65535  # sbatch takes no more
+
+
+def signal_before(seconds: int) -> int:
+    if not LEAST_WARNING <= seconds <= MOST_WARNING:
+        hint = "give the command time to save its work, and the job time to end: 120, say"
+        raise BadValue(f"must be {LEAST_WARNING} to {MOST_WARNING} seconds, not {show(seconds)}", hint)
+    return seconds
+
+
+_CATCHABLE = ("HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "TERM", "CONT")
+
+
+def signal_name(text: str) -> str:
+    """A signal that a program can catch, without SIG."""
+    name = text.upper().removeprefix("SIG")
+    if name not in _CATCHABLE:
+        raise BadValue(f"is not a signal for this: {show(text)}", f"write one of {', '.join(_CATCHABLE)}")
+    return name
+
+
 def switches(text: str) -> str:
     count, _, wait = text.partition("@")
     if not count.isdigit() or (wait and not _TIME.fullmatch(wait)):
@@ -329,7 +367,7 @@ _OWN_VARIABLES = re.compile(
     r"RAY_ADDRESS|RAY_AUTH_.*|RAY_TMPDIR|SLURM_.*|SBATCH_.*|SRUN_.*|BASH_ENV|IFS|SHELLOPTS|BASHOPTS|SECONDS"
     # The script's own names, in the order of their appearance: the command would see our value, not the user's.
     r"|main_(job|log|head|dir)|leaving|answered|asked_at|time_is_short"
-    r"|slaunch_(run|link|while)|SLAUNCH_LINK|ended_by|command_pid|phase|run|start_timeout|min_nodes|on_node_loss|temp_base|ip_family|interface"
+    r"|slaunch_(run|link|while|restarts?|signal|warning)|SLAUNCH_(LINK|RESTART|RUN_DIR)|reason|until|fate|ends|ended_by|command_pid|phase|run|start_timeout|min_nodes|on_node_loss|temp_base|ip_family|interface"
     r"|port_first|port_last|auth|keep_ray_logs|unmanaged_gpus|object_store|(srun|ray|ray_head|ray_worker)_args|command"
     r"|head|nodes|count|head_ip|port|attempt|step_pids|step_fds|joined|batch_pid|step_of|heard|words|why|never|token|dir"
     r"|job_dir|events|address|node_code|lost|ticked|ray|deadline|enough|ready_at|missing|command_took|node"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -125,6 +126,13 @@ def begin(cwd: Path, *arguments: str, env: dict[str, str] | None = None, tmp: Pa
         start_new_session=True,
     )
     return Rehearsed(process, cwd, tmp)
+
+
+def warn(job_id: int) -> None:
+    """Send the job's script what Slurm sends it before the time limit."""
+    scripts = [pid for pid in slurmd.marked(job_id) if b"slurm_script\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    assert scripts, "the script does not run"
+    os.kill(min(scripts), signal.SIGUSR1)  # the first: its subshells have the same command line
 
 
 def _text(data: bytes | None) -> str:

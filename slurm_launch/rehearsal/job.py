@@ -44,6 +44,8 @@ class Job:
     append: bool
     groups: list[Group]  # one, or a heterogeneous job's components; the script runs on the first one's first node
     time_limit: int | None  # seconds
+    warning: int | None  # so many seconds before it the script gets SIGUSR1
+    requeue: bool  # whether it may have more lives than one
     array_task: int | None
 
     @property
@@ -63,6 +65,14 @@ class State:
     code: int = 0
     signal: int = 0
     over: bool = False  # and nothing of it is left
+
+
+@dataclass(frozen=True)
+class Life:
+    """One of a job's lives."""
+
+    restarts: int = 0  # the lives before it
+    end_at: float | None = None  # the time limit, as the clock tells it
 
 
 @dataclass(frozen=True)
@@ -105,6 +115,20 @@ class Folder:
     def set_state(self, state: State) -> None:
         self.write("state.json", asdict(state))
 
+    def life(self) -> Life:
+        return Life(**(self.read("life.json") or {}))
+
+    def set_life(self, life: Life) -> None:
+        self.write("life.json", asdict(life))
+
+    def restarts(self) -> int:
+        """How many there are, with the one that somebody has asked for."""
+        asked = self.read("requeue.json") or {"restarts": 0}
+        return max(self.life().restarts, int(asked["restarts"]))
+
+    def ask_for_restart(self) -> None:
+        self.write("requeue.json", {"restarts": self.life().restarts + 1})
+
     def new_step(self) -> int:
         """The number of a step that begins."""
         steps = self.path / "steps"
@@ -138,7 +162,7 @@ def node_address(index: int) -> str:
     return f"127.0.{(index + 2) // 256}.{(index + 2) % 256}"
 
 
-def batch_environment(job: Job) -> dict[str, str]:
+def batch_environment(job: Job, restarts: int) -> dict[str, str]:
     """What slurmd adds to the environment of the job's script."""
     first = job.groups[0]
     count = len(first.nodes)
@@ -169,6 +193,8 @@ def batch_environment(job: Job) -> dict[str, str]:
         **{name: str(megabytes) for name, megabytes in first.memory.items()},
         **_of_groups(job),
     }
+    if restarts:
+        variables["SLURM_RESTART_COUNT"] = str(restarts)
     if job.array_task is not None:
         variables |= {
             "SLURM_ARRAY_JOB_ID": str(job.id),

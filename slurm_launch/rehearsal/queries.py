@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 
 from slurm_launch.rehearsal.arguments import Known
@@ -24,6 +25,8 @@ def scontrol(folder: Folder, argv: list[str]) -> int:
     _, words = SCONTROL.parse(words[2:])
     if what == ["show", "hostnames"]:
         return _hostnames(folder, words[0] if words else os.environ.get("SLURM_JOB_NODELIST", ""))
+    if what[:1] == ["requeue"] and len(what) == 2 and not words:
+        return _requeue(folder, what[1])
     if what != ["show", "job"] or len(words) != 1:
         SCONTROL.fail(f"the rehearsal does not know: scontrol {' '.join(argv)}")
     job = folder.job()
@@ -46,16 +49,31 @@ def _hostnames(folder: Folder, text: str) -> int:
     return 0
 
 
+def _requeue(folder: Folder, job_id: str) -> int:
+    job = folder.job()
+    if job is None or job_id not in (str(job.id), f"{job.id}_{job.array_task}"):
+        SCONTROL.fail(f"Invalid job id specified for job {job_id}")
+    if not job.requeue:
+        SCONTROL.fail(f"Requested operation is presently disabled for job {job_id}")
+    if folder.restarts() > folder.life().restarts:
+        SCONTROL.fail(f"Job is pending execution for job {job_id}")
+    folder.ask_for_restart()
+    return 0
+
+
 def _nodelist(job: Job) -> str:
     return ",".join(group.nodelist for group in job.groups)
 
 
 def _job_line(folder: Folder, job: Job) -> str:
     state = folder.state()
+    end_at = folder.life().end_at
+    end = "Unknown" if end_at is None else time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(end_at))
     array = "" if job.array_task is None else f" ArrayJobId={job.id} ArrayTaskId={job.array_task}"
     return (
         f"JobId={job.id}{array} JobName={job.name} JobState={state.state} Reason={state.reason} Dependency=(null)"
-        f" ExitCode={state.code}:{state.signal} NodeList={_nodelist(job)} NumNodes={len(job.nodes)}"
+        f" Requeue={job.requeue:d} Restarts={folder.restarts()} ExitCode={state.code}:{state.signal} EndTime={end}"
+        f" PreemptTime=None NodeList={_nodelist(job)} NumNodes={len(job.nodes)}"
     )
 
 

@@ -245,6 +245,8 @@ def _notes(spec: LaunchSpec, fault: Fault | None, task: int | None) -> Iterator[
         yield "the job that is to grow it is not rehearsed"
     if waits := dependencies.of_record(spec.given()):
         yield f"there is nothing to wait for in a rehearsal, it begins at once: {', '.join(waits)}"
+    if spec.requeue:
+        yield "a requeued job begins again at once; Slurm would wait for two minutes, and for free nodes"
     if spec.image and spec.container_runtime == "pyxis":
         yield "no container: Pyxis belongs to a cluster, so Ray and the command run in this machine's environment"
         yield "the script still looks for the image and the mounts; --container-runtime none leaves that out"

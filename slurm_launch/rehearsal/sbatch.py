@@ -17,12 +17,12 @@ from slurm_launch.rehearsal.arguments import Known
 from slurm_launch.rehearsal.job import CLUSTER, FIRST_ID, Folder, Group, Job, fill
 
 _PLAYED = """array chdir cpus-per-task gpus-per-node gpus-per-task gres job-name mem mem-per-cpu mem-per-gpu nodelist
-nodes ntasks-per-node open-mode output partition time"""
+nodes ntasks-per-node open-mode output partition signal time"""
 # A rehearsal needs no place in a queue, and sends no mail.
 _WITHOUT_EFFECT = """account acctg-freq begin burst-buffer clusters comment constraint container core-spec
 cores-per-socket cpu-freq cpus-per-gpu deadline delay-boot dependency distribution error exclude export-file extra gid
 gpu-bind gpu-freq gres-flags hint licenses mail-type mail-user mcs-label mem-bind mincpus network nice ntasks-per-core
-ntasks-per-socket prefer priority profile qos reservation signal sockets-per-node switches thread-spec
+ntasks-per-socket prefer priority profile qos reservation sockets-per-node switches thread-spec
 threads-per-core time-min tmp tres-bind tres-per-task uid wait-all-nodes wckey"""
 _PLAIN = """contiguous exclusive get-user-env hold ignore-pbs kill-on-invalid-dep no-kill no-requeue oversubscribe
 overcommit parsable propagate quiet reboot requeue spread-job use-min-nodes verbose wait"""
@@ -157,6 +157,8 @@ def _job(components: list[dict[str, str]], script: Path, arguments: list[str], s
         append=options.get("open-mode", "truncate").startswith("a"),
         groups=groups,
         time_limit=_seconds(options.get("time")),
+        warning=_warning(options.get("signal")),
+        requeue="no-requeue" not in options,
         array_task=task,
     )
 
@@ -227,6 +229,12 @@ def _seconds(text: str | None) -> int | None:
         return int(days or 0) * 86400 + hours * 3600 + minutes * 60 + seconds
     except (KeyError, ValueError):
         KNOWN.fail(f"Invalid --time specification: {text}")
+
+
+def _warning(signal: str | None) -> int | None:
+    """Of --signal=B:USR1@120 the seconds; of any other signal the rehearsal plays nothing."""
+    match = re.fullmatch(r"B:(?:SIG)?USR1(?:@(\d+))?", signal or "")
+    return None if match is None else int(match[1] or 60)
 
 
 def _first_task(array: str | None) -> int | None:

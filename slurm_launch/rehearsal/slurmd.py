@@ -25,6 +25,7 @@ from slurm_launch.rehearsal.job import (
     TIMEOUT,
     Folder,
     Job,
+    Life,
     State,
     batch_environment,
 )
@@ -75,19 +76,35 @@ class _Watch:
         self.folder, self.job = folder, job
         self.fault = faults.read(folder)
         self.lifeline = os.open(folder.lifeline, os.O_RDONLY | os.O_NONBLOCK)
-        self.began = time.monotonic()
         self.end: State | None = None  # set when the job is ended from outside
-        self.kill_at = float("inf")
-        self.command_seen = float("inf")
-        self.read_to = 0  # how much of the log was there before
+        self.life = Life()
 
     def run(self) -> None:
+        """All lives of the job; Slurm would wait for two minutes between them."""
+        while True:
+            end = self._live()
+            if self.end is not None or self.folder.restarts() == self.life.restarts:
+                break
+            self.life = Life(self.life.restarts + 1)
+        self.folder.set_state(replace(end, over=True))
+
+    def _live(self) -> State:
+        """One life, to its end."""
+        self.began = time.monotonic()
+        self.kill_at = self.command_seen = float("inf")
+        self.warn_at = float("inf")
+        if self.job.time_limit is not None:
+            self.life = replace(self.life, end_at=time.time() + self.job.time_limit)
+            if self.job.warning is not None:
+                self.warn_at = self.began + self.job.time_limit - self.job.warning
+        self.folder.set_life(self.life)
         batch = self._start()
         self.folder.set_state(State(RUNNING))
         status = None
         while status is None:
             time.sleep(0.05)
             self._look_at_lifeline(batch)
+            self._look_for_requeue(batch)
             self._look_at_clock(batch)
             self._play_fault()
             status = _reap().get(batch)  # last: until here its number is still its own
@@ -96,8 +113,7 @@ class _Watch:
         code, number = (os.waitstatus_to_exitcode(status), 0)
         if code < 0:
             code, number = 0, -code
-        end = self.end or State(COMPLETED if status == 0 else FAILED, "None", code, number)
-        self.folder.set_state(replace(end, over=True))
+        return self.end or State(COMPLETED if status == 0 else FAILED, "None", code, number)
 
     def _start(self) -> int:
         job = self.job
@@ -105,14 +121,14 @@ class _Watch:
         interpreter = shlex.split(first_line[2:]) or ["/bin/sh"]
         flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if job.append else os.O_TRUNC)
         log = os.open(job.output, flags, 0o666)
-        self.read_to = os.fstat(log).st_size
+        self.read_to = os.fstat(log).st_size  # how much of it was there before
         directory = job.directory
         if not os.path.isdir(directory):
             os.write(log, f"slurmstepd: error: couldn't chdir to `{directory}': going to /tmp instead\n".encode())
             directory = "/tmp"
         self.batch = subprocess.Popen(  # kept: when it is forgotten, Python itself would reap the process
             [*interpreter, str(self.folder.spooled), *job.arguments],
-            env={**os.environ, **batch_environment(job)},
+            env={**os.environ, **batch_environment(job, self.life.restarts)},
             cwd=directory,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -138,9 +154,17 @@ class _Watch:
         if self.end is None:
             self._ask_to_end(batch, State(CANCELLED))
 
+    def _look_for_requeue(self, batch: int) -> None:
+        if self.end is None and self.kill_at == float("inf") and self.folder.restarts() > self.life.restarts:
+            self._send_term(batch)
+
     def _look_at_clock(self, batch: int) -> None:
         now = time.monotonic()
-        if self.end is None and self.job.time_limit is not None and now > self.began + self.job.time_limit:
+        if now > self.warn_at:
+            self.warn_at = float("inf")
+            kill(signal.SIGUSR1, [batch])
+        over = self.job.time_limit is not None and now > self.began + self.job.time_limit
+        if over and self.end is None and self.kill_at == float("inf"):
             self._ask_to_end(batch, State(TIMEOUT, "TimeLimit"))
         if now > self.kill_at:
             kill(signal.SIGKILL, [batch, *descendants()])
@@ -149,6 +173,9 @@ class _Watch:
         """As slurmd does it: the script and the tasks of all steps are told at the same moment."""
         self.end = state
         self.folder.set_state(state)
+        self._send_term(batch)
+
+    def _send_term(self, batch: int) -> None:
         self.kill_at = min(self.kill_at, time.monotonic() + KILL_WAIT)
         ours = set(descendants())  # the number of a task that has ended may be another's by now
         kill(signal.SIGTERM, [batch, *descendants(ours.intersection(self.folder.tasks()))])

@@ -10,6 +10,7 @@ tick() { # waits a moment for news; then $joined are the nodes whose Ray runs, l
       up) [[ $joined == *" $node "* ]] || { joined+=" $node " && say joined node="$node" nodes="$(wc -w <<<"$joined")/$count"; } ;;
       said) words[$node]+="$rest " && say "$node said: $rest" ;;
       failed) lose "$node" "$rest" ;;
+      ended) [[ ${ended_by-} ]] || ! scontrol show job -o "$SLURM_JOB_ID" | grep -q "^JobId=$SLURM_JOB_ID .*PreemptTime=2" || ended_by=preemption ;; # with a grace, of which only the steps are told
     esac
   done
   for node in "${ended[@]}"; do lose "$node" "its srun has ended: $(grep -vE 'spank|Exited with|Try .srun' "$job_dir/srun-${step_of[$node]}.err" | tail -n 1)"; done
@@ -17,13 +18,6 @@ tick() { # waits a moment for news; then $joined are the nodes whose Ray runs, l
   ticked=$SECONDS && [[ ! ${ended_by-} ]] || asked_to_end
 }
 lose() { [[ ${why[$1]-} ]] || { [[ $joined == *" $1 "* ]] || never+=" $1 "; why[$1]=$2 joined=${joined/ $1 /} lost+=("$1"); }; } # NODE WHY
-asked_to_end() { # by Slurm, which knows the reason, or by somebody else
-  case $(timeout 2 squeue -h -t all -j "$SLURM_JOB_ID" -o %r) in
-    TimeLimit*) end 74 time-limit 'the time limit was reached' 'ask for more with --time' ;;
-    *Node*) end 72 node-lost 'Slurm has lost a node of the job' 'sinfo -R may tell why; submit again' ;;
-    *) end 75 ended-from-outside "the job was ended from outside ($ended_by)" 'scancel or preemption: sacct tells which' ;;
-  esac
-}
 give_up() { # CODE OUTCOME CAUSE NODE: ends the job, with the likely remedy
   local hint="Ray's logs are in $run.ray/" && [[ $2 != nodes-missing || ! ${image-} ]] || hint='an image takes time: give a longer --start-timeout'
   pause 1 && [[ ! ${ended_by-} ]] || asked_to_end # when Slurm ends the job, the steps may feel it before we do
@@ -52,7 +46,7 @@ start_cluster
 deadline=$((SECONDS + start_timeout)) enough=${min_nodes:-$count}
 until [[ $phase == command ]] && ! kill -0 "$command_pid" 2>/dev/null; do
   tick
-  for node in "${lost[@]}"; do [[ ! ${why[$node]-} ]] || node_lost "$node"; done # none, after a retry
+  for node in "${lost[@]}"; do [[ ! ${why[$node]-} || ${ended_by-} ]] || node_lost "$node"; done # none, after a retry
   [[ $phase == bring-up ]] || continue
   if (($(wc -w <<<"$joined") >= enough)); then
     ready_at=$SECONDS phase='command'

@@ -3,7 +3,7 @@
 # Made by slurm-launch 0.1.0 at 2026-01-02T03:04:05+00:00. Plain bash 4.4 for Slurm 22.05 or newer and Ray: edit it, sbatch it anywhere.
 # The job ends with the command's own exit code, or with one of ours: 70 head failed, 71 nodes missing, 72 node lost,
 # 73 environment, 74 time limit, 75 ended from outside, 76 temporary directory, 77 script, 78 no network address, 79 container.
-# spec: {"own": {"account": "proj1", "after": ["1235"], "after-any": ["1238"], "after-notok": ["1239"], "after-ok": ["1236", "1237_8"], "array": "0-9%3", "auth": "off", "begin": "now+1hour", "chdir": "/scratch/me/my runs", "command": "python train.py --name \"it's $SLURM_JOB_ID\" \\\n  --steps 1000\necho done # and said so\n", "comment": "first try", "conda-env": "/opt/envs/my ray", "constraint": "a100&ib", "cpus-per-task": 8, "dashboard": false, "deadline": "2030-12-31T18:00", "dependency": "afterok:1234", "env": {"GREETING": "it's $HOME; `no` \"code\"", "OMP_NUM_THREADS": "4"}, "exclude": "gpu[04-05]", "exclusive": true, "exp-name": "everything", "gpu-type": "a100", "interface": "ib0", "ip-family": "4", "keep-ray-logs": true, "licenses": "matlab:1", "load-env": ["ulimit -c 0", "export NCCL_DEBUG=INFO\nexport NCCL_SOCKET_IFNAME=ib0"], "mail-type": "END,FAIL", "mail-user": "me@example.org", "mem-per-cpu": "4G", "min-nodes": 2, "modules": ["cuda/12.4"], "nice": 100, "no-sbatch": ["licenses"], "node": "gpu[01-03],big1", "num-gpus": 4, "object-store-memory": 8589934592, "on-node-loss": "continue", "partition": "main", "port-range": "20000-20999", "qos": "normal", "ray-arg": ["--disable-usage-stats"], "ray-head-arg": ["--num-cpus=0"], "ray-worker-arg": ["--resources={\"worker\": 1}"], "requeue": true, "reservation": "course", "run-dir": "runs/50%", "sbatch": {"gres": "nvme:1"}, "signal": "B:TERM@120", "singleton": true, "srun-arg": ["--mem-bind=local", "--job-name=ray on $HOME"], "start-timeout": 300, "switches": "1@10:00", "temp-dir": "/scratch/%u", "time": "2-12", "venv": "/home/me/venv"}}
+# spec: {"own": {"account": "proj1", "after": ["1235"], "after-any": ["1238"], "after-notok": ["1239"], "after-ok": ["1236", "1237_8"], "array": "0-9%3", "auth": "off", "begin": "now+1hour", "chdir": "/scratch/me/my runs", "checkpoint-signal": "HUP", "command": "python train.py --name \"it's $SLURM_JOB_ID\" \\\n  --steps 1000\necho done # and said so\n", "comment": "first try", "conda-env": "/opt/envs/my ray", "constraint": "a100&ib", "cpus-per-task": 8, "dashboard": false, "deadline": "2030-12-31T18:00", "dependency": "afterok:1234", "env": {"GREETING": "it's $HOME; `no` \"code\"", "OMP_NUM_THREADS": "4"}, "exclude": "gpu[04-05]", "exclusive": true, "exp-name": "everything", "gpu-type": "a100", "interface": "ib0", "ip-family": "4", "keep-ray-logs": true, "licenses": "matlab:1", "load-env": ["ulimit -c 0", "export NCCL_DEBUG=INFO\nexport NCCL_SOCKET_IFNAME=ib0"], "mail-type": "END,FAIL", "mail-user": "me@example.org", "max-restarts": 3, "mem-per-cpu": "4G", "min-nodes": 2, "modules": ["cuda/12.4"], "nice": 100, "no-sbatch": ["licenses"], "node": "gpu[01-03],big1", "num-gpus": 4, "object-store-memory": 8589934592, "on-node-loss": "continue", "partition": "main", "port-range": "20000-20999", "qos": "normal", "ray-arg": ["--disable-usage-stats"], "ray-head-arg": ["--num-cpus=0"], "ray-worker-arg": ["--resources={\"worker\": 1}"], "requeue": true, "reservation": "course", "run-dir": "runs/50%", "sbatch": {"gres": "nvme:1"}, "signal": "B:TERM@120", "singleton": true, "srun-arg": ["--mem-bind=local", "--job-name=ray on $HOME"], "start-timeout": 300, "switches": "1@10:00", "temp-dir": "/scratch/%u", "time": "2-12", "venv": "/home/me/venv"}}
 # shellcheck disable=SC2016,SC2054,SC2089,SC2090,SC2209,SC2317,SC2329 # values are data, and some functions run on the nodes
 # ---- 1. What the job asks of Slurm ----
 #SBATCH --job-name=everything
@@ -39,18 +39,101 @@
 #SBATCH --gres=nvme:1
 
 slaunch_run="$PWD"/runs/50%/everything_20260102-030405${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID} # taken now: the environment may change the directory
+slaunch_warning=0 slaunch_signal=HUP slaunch_restarts=3 # USR1 comes so many seconds before the limit; what the command gets then; how often the job may go on
 say() { printf '[slurm-launch] %(%FT%T%z)T %s\n' -1 "$*"; } # a line in the log, for people and for `slurm-launch status`
-end() { # CODE OUTCOME [CAUSE HINT [NODE]]: the only way out. Stops what we started, and tells how it went.
-  trap - EXIT && trap '' TERM # nothing interrupts the clean-up
-  [[ ! ${job_dir-} ]] || stop_cluster "$2"
-  say end outcome="$2" code="$1" phase="$phase${5:+ node=$5}${ready_at:+ bring-up=${ready_at}s}${command_took:+ command=${command_took}s}" \
-    job="$SLURM_JOB_ID" total="${SECONDS}s${3:+ cause=\"${3//\"/\'}\" hint=\"$4\"}"
+end() { # CODE OUTCOME [CAUSE HINT [NODE]]: the only way out. Stops what we started, has the job run again where it should, and tells how it went.
+  local outcome=$2 why_not=''
+  trap - EXIT && trap '' TERM USR1 # nothing interrupts the clean-up
+  [[ ${reason-} || $phase/$1/$2 != command/85/command-failed || ! $slaunch_restarts ]] || reason=exit-code # the command asks for another life
+  [[ ! ${reason-} ]] || outcome=ok # no failure, so Ray's logs are not kept
+  [[ ! ${job_dir-} ]] || stop_cluster "$outcome"
+  if [[ ${reason-} && $slaunch_restarts ]]; then
+    if runs_again; then set -- 0 requeued; else
+      case $reason in
+        exit-code) set -- "$1" "$2" "$why_not" 'submit again: the command wants to go on' ;;
+        preemption) set -- 75 ended-from-outside "preempted, and $why_not" 'submit again' ;;
+        *) set -- 74 time-limit "the time was over, and $why_not" 'submit again, or ask for more with --time or --max-restarts' ;;
+      esac
+    fi
+  fi
+  say end outcome="$2" code="$1" phase="$phase${5:+ node=$5}${ready_at:+ bring-up=${ready_at}s}${command_took:+ command=${command_took}s}" job="$SLURM_JOB_ID" total="${SECONDS}s${3:+ cause=\"${3//\"/\'}\" hint=\"$4\"}"
   exit "$1"
 }
+runs_again() { # true when the job will: Slurm has seen to it already, or does so now that we ask; else why_not tells
+  local said job=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_}${SLURM_ARRAY_TASK_ID:-$SLURM_JOB_ID} # an array's own id would mean all its tasks
+  ask_slurm
+  if [[ $fate == cancelled ]]; then why_not='it was cancelled' && return 1; fi # Slurm would requeue that one, too
+  if [[ $fate != requeued ]]; then
+    ((slaunch_restart < slaunch_restarts)) || { why_not="it has been requeued $slaunch_restart times (--max-restarts $slaunch_restarts)" && return 1; }
+    for _ in {1..5}; do
+      ! said=$(timeout 20 scontrol requeue "$job" 2>&1) && [[ $said != *'pending execution'* ]] || break # pending: an answer got lost
+      why_not="Slurm did not requeue it: ${said:-no answer}"
+      [[ ! $said || $said == *[Cc]ontact* || $said == *'timed out'* ]] || return 1
+      sleep 2 && false
+    done || return 1
+  fi
+  say requeue restart="$((slaunch_restart + 1))" reason="$reason"
+}
+ask_slurm() { # what it says of the job: sets fate (requeued, preempted, grace, limit, lost, runs, cancelled or nothing) and ends, the time
+  local job && fate='' ends=''
+  job=$(SLURM_TIME_FORMAT=standard timeout 9 scontrol show job -o "$SLURM_JOB_ID" | grep "^JobId=$SLURM_JOB_ID ") || return 0
+  [[ ! $job =~ \ EndTime=(2[^ ]*) ]] || ends=${BASH_REMATCH[1]}
+  case $job in
+    *" PreemptTime=${ends:-?}"*) fate=preempted ;; # while a grace lasts, its end is later
+    *' JobState=RUNNING '*' PreemptTime=2'*) fate=grace ;;
+    *' JobState=RUNNING '*) fate=runs ;;
+    *' Reason=TimeLimit '*) fate=limit ;;
+    *' Reason='*Node*' Dependency='*) fate=lost ;;
+    *) fate=cancelled ;;
+  esac
+  [[ ! $job =~ \ Restarts=([0-9]+) ]] || ((BASH_REMATCH[1] <= slaunch_restart)) || fate=requeued
+}
+asked_to_end() { # again and again while ended_by says by whom. SIGTERM means now; a warning, or preemption with a grace, means soon.
+  local left
+  case $ended_by/${until-} in
+    SIGTERM/*) # now Slurm alone knows the reason
+      ask_slurm && case $fate in
+        requeued) reason=slurm ;;
+        preempted) reason=preemption ;;
+        limit) end 74 time-limit 'the time limit was reached' 'ask for more with --time; --signal-before gives the command time to save its work' ;;
+        lost) reason='' && end 72 node-lost 'Slurm has lost a node of the job' 'sinfo -R may tell why; submit again' ;;
+        *) reason='' ;;
+      esac
+      end 75 ended-from-outside "the job was ended from outside ($ended_by)" 'scancel or preemption: sacct tells which' ;;
+    */) # the first time
+      reason=time-limit && [[ $phase != command ]] || signal_command "$slaunch_signal"
+      [[ $ended_by != preemption ]] || pause 1 # Slurm tells a moment later how long the grace is
+      ask_slurm && [[ $fate != grace ]] || reason=preemption
+      [[ $phase == command ]] || end 74 time-limit 'the time was over before the command began' 'ask for more with --time'
+      left=$(($(date -d "${ends:-1970-01-01}" +%s) - $(date +%s))) && ((left > 0)) || left=$((slaunch_warning ? slaunch_warning : 30))
+      [[ $reason == preemption ]] || ((left <= slaunch_warning + 60)) || left=$((slaunch_warning + 60)) # Slurm is up to a minute early; or somebody else sent it
+      left=$((left - (left > 60 ? 20 : left / 3))) until=$((SECONDS + left)) # the rest is for our own end
+      say saving seconds="$left" signal="$slaunch_signal" reason="$reason" ;;
+    *) ((SECONDS < until)) || end 74 time-limit 'the command did not end in time after the warning' 'a longer --signal-before gives it more time' ;;
+  esac
+}
+signal_command() { # SIGNAL: to the command's processes, but for a shell that only waits for another: it would die of it, and leave that one alone
+  local pid waits caught
+  while read -r pid waits; do
+    caught=$(awk '/^SigCgt/ { print substr($2, length($2) - 7) }' "/proc/$pid/status" 2>/dev/null)
+    if ((!waits || 16#${caught:-0} >> $(kill -l "$1") - 1 & 1)); then kill -s "$1" "$pid" 2>/dev/null; fi
+  done < <(cat /proc/[0-9]*/stat 2>/dev/null | awk -v group="$command_pid" '
+    { id = $1; sub(/.*\) /, ""); if ($3 == group) parent[id] = $2 }
+    END { for (id in parent) waits[parent[id]] = 1; for (id in parent) print id, id in waits }')
+}
 environment_failed() { end 73 environment-failed "failed: $1" 'mend the environment options, or this script' "${SLURMD_NODENAME-}"; }
+warned() { # Slurm's USR1 is for us with --signal-before, else for the command
+  if ((slaunch_warning)); then ended_by=${ended_by:-warning} && [[ $phase != environment ]] || asked_to_end; elif [[ ${command_pid-} ]]; then kill -USR1 -- "-$command_pid"; fi
+}
 trap 'end 77 script-failed "the script itself ended" "an exit in the environment code? else look at the lines above"' EXIT
-trap '[[ ! ${command_pid-} ]] || kill -USR1 -- "-$command_pid"' USR1 && trap '[[ ! ${command_pid-} ]] || kill -USR2 -- "-$command_pid"' USR2 # --signal
-unset ended_by command_pid job_dir && trap 'ended_by=SIGTERM' TERM && trap : PIPE && phase=environment SECONDS=0
+trap warned USR1 && trap '[[ ! ${command_pid-} ]] || kill -USR2 -- "-$command_pid"' USR2
+unset ended_by reason until command_pid job_dir && trap 'ended_by=SIGTERM' TERM && trap : PIPE && phase=environment SECONDS=0
+# Ray's logs of the life before keep a name of their own.
+export SLAUNCH_RESTART=${SLURM_RESTART_COUNT:-0} && slaunch_restart=$SLAUNCH_RESTART
+((!slaunch_restart)) || [[ ! -e $slaunch_run.ray ]] || mv -T "$slaunch_run.ray" "$slaunch_run.ray-$((slaunch_restart - 1))"
+# A folder for checkpoints, the same in every life of the job and in every link of a chain.
+export SLAUNCH_RUN_DIR=${slaunch_run%"_${slaunch_link-}"}.run
+[[ -d $SLAUNCH_RUN_DIR ]] || mkdir -m 700 "$SLAUNCH_RUN_DIR" || environment_failed "mkdir $SLAUNCH_RUN_DIR"
 
 # ---- 2. Environment: loaded once, here; the nodes get it from srun ----
 export OMP_NUM_THREADS=4 'GREETING=it'"'"'s $HOME; `no` "code"'
@@ -157,7 +240,7 @@ port_flags() {
 run_node() { # INDEX of the step's first node
   local node=${SLURMD_NODENAME:-$(hostname)} dir=$dir.$(($1 + SLURM_NODEID)) gpus=${SLURM_GPUS_ON_NODE:-${unmanaged_gpus:-0}}
   local log=$dir/ray-start.log order='' more='' ended='' keep='' also='' shadow='' token pid pids reason version offers memory store ip enter
-  trap 'ended=1' TERM && trap : PIPE USR1 USR2 && ulimit -n "$(ulimit -Hn)" # TERM: Slurm ends the step. PIPE: nobody listens any more
+  trap 'ended=1; echo "ended $node"' TERM && trap : PIPE USR1 USR2 && ulimit -n "$(ulimit -Hn)" # TERM: Slurm ends the step. PIPE: nobody listens any more
   # The directory is made by us, now: what somebody else put in its place, a link above all, is not used.
   if ! read -r token || ! reason=$({ mkdir -p "${dir%/*}" && mkdir -m 700 "$dir" && (umask 077 && echo "$token" >"$dir/token"); } 2>&1); then
     [[ -L $dir || ! -O $dir ]] || rm -rf "$dir"
@@ -269,6 +352,7 @@ tick() { # waits a moment for news; then $joined are the nodes whose Ray runs, l
       up) [[ $joined == *" $node "* ]] || { joined+=" $node " && say joined node="$node" nodes="$(wc -w <<<"$joined")/$count"; } ;;
       said) words[$node]+="$rest " && say "$node said: $rest" ;;
       failed) lose "$node" "$rest" ;;
+      ended) [[ ${ended_by-} ]] || ! scontrol show job -o "$SLURM_JOB_ID" | grep -q "^JobId=$SLURM_JOB_ID .*PreemptTime=2" || ended_by=preemption ;; # with a grace, of which only the steps are told
     esac
   done
   for node in "${ended[@]}"; do lose "$node" "its srun has ended: $(grep -vE 'spank|Exited with|Try .srun' "$job_dir/srun-${step_of[$node]}.err" | tail -n 1)"; done
@@ -276,13 +360,6 @@ tick() { # waits a moment for news; then $joined are the nodes whose Ray runs, l
   ticked=$SECONDS && [[ ! ${ended_by-} ]] || asked_to_end
 }
 lose() { [[ ${why[$1]-} ]] || { [[ $joined == *" $1 "* ]] || never+=" $1 "; why[$1]=$2 joined=${joined/ $1 /} lost+=("$1"); }; } # NODE WHY
-asked_to_end() { # by Slurm, which knows the reason, or by somebody else
-  case $(timeout 2 squeue -h -t all -j "$SLURM_JOB_ID" -o %r) in
-    TimeLimit*) end 74 time-limit 'the time limit was reached' 'ask for more with --time' ;;
-    *Node*) end 72 node-lost 'Slurm has lost a node of the job' 'sinfo -R may tell why; submit again' ;;
-    *) end 75 ended-from-outside "the job was ended from outside ($ended_by)" 'scancel or preemption: sacct tells which' ;;
-  esac
-}
 give_up() { # CODE OUTCOME CAUSE NODE: ends the job, with the likely remedy
   local hint="Ray's logs are in $run.ray/" && [[ $2 != nodes-missing || ! ${image-} ]] || hint='an image takes time: give a longer --start-timeout'
   pause 1 && [[ ! ${ended_by-} ]] || asked_to_end # when Slurm ends the job, the steps may feel it before we do
@@ -311,7 +388,7 @@ start_cluster
 deadline=$((SECONDS + start_timeout)) enough=${min_nodes:-$count}
 until [[ $phase == command ]] && ! kill -0 "$command_pid" 2>/dev/null; do
   tick
-  for node in "${lost[@]}"; do [[ ! ${why[$node]-} ]] || node_lost "$node"; done # none, after a retry
+  for node in "${lost[@]}"; do [[ ! ${why[$node]-} || ${ended_by-} ]] || node_lost "$node"; done # none, after a retry
   [[ $phase == bring-up ]] || continue
   if (($(wc -w <<<"$joined") >= enough)); then
     ready_at=$SECONDS phase='command'

@@ -19,9 +19,15 @@ say() { printf '[slurm-launch] %(%FT%T%z)T %s\n' -1 "$*"; } # a line in the log,
 end() { # CODE OUTCOME [CAUSE HINT [NODE]]: the only way out. Stops what we started, and tells how it went.
   trap - EXIT && trap '' TERM # nothing interrupts the clean-up
   [[ ! ${job_dir-} ]] || stop_cluster "$2"
-  say end outcome="$2" code="$1" phase="$phase${5:+ node=$5}${ready_at:+ bring-up=${ready_at}s}${command_took:+ command=${command_took}s}" \
-    job="$SLURM_JOB_ID" total="${SECONDS}s${3:+ cause=\"${3//\"/\'}\" hint=\"$4\"}"
+  say end outcome="$2" code="$1" phase="$phase${5:+ node=$5}${ready_at:+ bring-up=${ready_at}s}${command_took:+ command=${command_took}s}" job="$SLURM_JOB_ID" total="${SECONDS}s${3:+ cause=\"${3//\"/\'}\" hint=\"$4\"}"
   exit "$1"
+}
+asked_to_end() { # by Slurm, which knows the reason, or by somebody else
+  case $(timeout 2 squeue -h -t all -j "$SLURM_JOB_ID" -o %r) in
+    TimeLimit*) end 74 time-limit 'the time limit was reached' 'ask for more with --time' ;;
+    *Node*) end 72 node-lost 'Slurm has lost a node of the job' 'sinfo -R may tell why; submit again' ;;
+    *) end 75 ended-from-outside "the job was ended from outside ($ended_by)" 'scancel or preemption: sacct tells which' ;;
+  esac
 }
 environment_failed() { end 73 environment-failed "failed: $1" 'mend the environment options, or this script' "${SLURMD_NODENAME-}"; }
 trap 'end 77 script-failed "the script itself ended" "an exit in the environment code? else look at the lines above"' EXIT
@@ -130,7 +136,7 @@ port_flags() { port_args=(--min-worker-port=0 --max-worker-port=0 --dashboard-ag
 run_node() { # INDEX of the step's first node
   local node=${SLURMD_NODENAME:-$(hostname)} dir=$dir.$(($1 + SLURM_NODEID)) gpus=${SLURM_GPUS_ON_NODE:-${unmanaged_gpus:-0}}
   local log=$dir/ray-start.log order='' more='' ended='' keep='' also='' shadow='' token pid pids reason version offers memory store ip enter
-  trap 'ended=1' TERM && trap : PIPE USR1 USR2 && ulimit -n "$(ulimit -Hn)" # TERM: Slurm ends the step. PIPE: nobody listens any more
+  trap 'ended=1; echo "ended $node"' TERM && trap : PIPE USR1 USR2 && ulimit -n "$(ulimit -Hn)" # TERM: Slurm ends the step. PIPE: nobody listens any more
   # The directory is made by us, now: what somebody else put in its place, a link above all, is not used.
   if ! read -r token || ! reason=$({ mkdir -p "${dir%/*}" && mkdir -m 700 "$dir" && (umask 077 && echo "$token" >"$dir/token"); } 2>&1); then
     [[ -L $dir || ! -O $dir ]] || rm -rf "$dir"
@@ -242,6 +248,7 @@ tick() { # waits a moment for news; then $joined are the nodes whose Ray runs, l
       up) [[ $joined == *" $node "* ]] || { joined+=" $node " && say joined node="$node" nodes="$(wc -w <<<"$joined")/$count"; } ;;
       said) words[$node]+="$rest " && say "$node said: $rest" ;;
       failed) lose "$node" "$rest" ;;
+      ended) [[ ${ended_by-} ]] || ! scontrol show job -o "$SLURM_JOB_ID" | grep -q "^JobId=$SLURM_JOB_ID .*PreemptTime=2" || ended_by=preemption ;; # with a grace, of which only the steps are told
     esac
   done
   for node in "${ended[@]}"; do lose "$node" "its srun has ended: $(grep -vE 'spank|Exited with|Try .srun' "$job_dir/srun-${step_of[$node]}.err" | tail -n 1)"; done
@@ -249,13 +256,6 @@ tick() { # waits a moment for news; then $joined are the nodes whose Ray runs, l
   ticked=$SECONDS && [[ ! ${ended_by-} ]] || asked_to_end
 }
 lose() { [[ ${why[$1]-} ]] || { [[ $joined == *" $1 "* ]] || never+=" $1 "; why[$1]=$2 joined=${joined/ $1 /} lost+=("$1"); }; } # NODE WHY
-asked_to_end() { # by Slurm, which knows the reason, or by somebody else
-  case $(timeout 2 squeue -h -t all -j "$SLURM_JOB_ID" -o %r) in
-    TimeLimit*) end 74 time-limit 'the time limit was reached' 'ask for more with --time' ;;
-    *Node*) end 72 node-lost 'Slurm has lost a node of the job' 'sinfo -R may tell why; submit again' ;;
-    *) end 75 ended-from-outside "the job was ended from outside ($ended_by)" 'scancel or preemption: sacct tells which' ;;
-  esac
-}
 give_up() { # CODE OUTCOME CAUSE NODE: ends the job, with the likely remedy
   local hint="Ray's logs are in $run.ray/" && [[ $2 != nodes-missing || ! ${image-} ]] || hint='an image takes time: give a longer --start-timeout'
   pause 1 && [[ ! ${ended_by-} ]] || asked_to_end # when Slurm ends the job, the steps may feel it before we do
@@ -284,7 +284,7 @@ start_cluster
 deadline=$((SECONDS + start_timeout)) enough=${min_nodes:-$count}
 until [[ $phase == command ]] && ! kill -0 "$command_pid" 2>/dev/null; do
   tick
-  for node in "${lost[@]}"; do [[ ! ${why[$node]-} ]] || node_lost "$node"; done # none, after a retry
+  for node in "${lost[@]}"; do [[ ! ${why[$node]-} || ${ended_by-} ]] || node_lost "$node"; done # none, after a retry
   [[ $phase == bring-up ]] || continue
   if (($(wc -w <<<"$joined") >= enough)); then
     ready_at=$SECONDS phase='command'

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stage import ROOT, Rehearsed, begin, left
+from tests.stage import ROOT, Rehearsed, begin, left, warn
 
 EXAMPLES = ROOT / "examples"
 PATH = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
@@ -63,6 +63,21 @@ def test_a_gpu_that_is_not_there(folder: Path) -> None:
 def test_tune(folder: Path) -> None:
     done = rehearsed(folder, "--num-nodes", "2", "--", "python", "tune.py", "--trials", "3")
     assert "3 trials, 0 failed" in done.out, done.out
+
+
+@real_ray
+def test_checkpoint(folder: Path) -> None:
+    """Two lives. The warning is ours: by the clock it might come before the command has begun."""
+    flags = ["--num-nodes", "1", "--run-dir", ".", "--time", "60", "--signal-before", "30", "--requeue"]
+    command = ["--", "python", "checkpoint.py", "--steps", "80"]
+    running = begin(folder, *flags, *command, env={**os.environ, "PATH": PATH}).wait_for("life 0")
+    warn(running.job_id)
+    done = running.wait()
+    assert done.code == 0, done.out + done.err
+    assert " requeue restart=1 reason=time-limit" in done.out, done.out
+    saved = done.out.split("saved after step ")[1].split()[0]
+    assert f"life 1: going on after step {saved}\n" in done.out, done.out
+    assert "the sum of 1 to 80 is 3240" in done.out
 
 
 @real_ray

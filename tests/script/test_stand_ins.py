@@ -168,3 +168,27 @@ def test_the_dead_do_not_live() -> None:
         assert os.path.exists(f"/proc/{process.pid}")
         assert not lives(process.pid)
     assert not lives(process.pid)
+
+
+def test_a_requeued_job_has_another_life(tmp_path: Path) -> None:
+    """Warned two seconds after its start, and requeued by itself; twice is refused."""
+    script = """#!/bin/bash
+#SBATCH --output=out --open-mode=append --time=0:32 --signal=B:USR1@30 --requeue
+echo "life ${SLURM_RESTART_COUNT-0}"
+trap 'trap "" TERM; echo warned; scontrol requeue $SLURM_JOB_ID; scontrol requeue $SLURM_JOB_ID; show; exit 3' USR1
+show() { scontrol show job $SLURM_JOB_ID | grep -o 'Restarts=.'; }
+show; ((SLURM_RESTART_COUNT)) || while :; do sleep 0.1; done
+"""
+    done = play(script, tmp_path)
+    assert (done.state.state, done.state.code) == ("COMPLETED", 0), done.output
+    lines = [line for line in done.output.splitlines() if "defined signal" not in line]
+    assert lines[:3] == ["life 0", "Restarts=0", "warned"]
+    assert lines[3].startswith("scontrol: error: Job is pending execution for job ")
+    assert lines[4:] == ["Restarts=1", "life 1", "Restarts=1"]
+
+
+def test_a_job_that_may_not_be_requeued(tmp_path: Path) -> None:
+    script = "#!/bin/bash\n#SBATCH --output=out --no-requeue\nscontrol requeue $SLURM_JOB_ID\n"
+    done = play(script, tmp_path)
+    assert done.output.startswith("scontrol: error: Requested operation is presently disabled for job "), done.output
+    assert done.state.code == 1

@@ -78,6 +78,8 @@ CASES: dict[str, dict[str, Any]] = {
         "mail_type": "END,FAIL",
         "signal": "B:TERM@120",
         "requeue": True,
+        "checkpoint_signal": "HUP",
+        "max_restarts": 3,
         "array": "0-9%3",
         "chdir": "/scratch/me/my runs",
         "env": {"OMP_NUM_THREADS": "4", "GREETING": 'it\'s $HOME; `no` "code"'},
@@ -107,6 +109,15 @@ CASES: dict[str, dict[str, Any]] = {
     "grow": {**PLAIN, "exp_name": "train-grow", "num_nodes": 2, "partition": "gpu", "signal": "B:USR1@60"},
     "chain": {**THREE, "time": "1-0", "chain": 5},
     "chain-while": {**PLAIN, "time": "1-0", "chain": 5, "chain_while": "notok"},
+    "chain-warned": {**PLAIN, "time": "1-0", "chain": 5, "chain_while": "notok", "signal_before": 300},
+    "long": {
+        **THREE,
+        "time": "1-0",
+        "requeue": True,
+        "signal_before": 120,
+        "checkpoint_signal": "SIGUSR2",
+        "max_restarts": 10,
+    },
     # a head on its own, and kinds of workers
     "dedicated-head": {**THREE, "num_gpus": 4, "dedicated_head": True},
     "het-head": {
@@ -236,6 +247,7 @@ def test_everything_is_everything() -> None:
         "sweep",
         "max_parallel",
         "points",
+        "signal_before",
     }  # in the other cases
     about_the_launcher = {"grow", "template", "profile", "config", "sweep_file"}
     in_other_cases = {name for name, option in options().items() if option.group in (CONTAINER, HEAD)}

@@ -18,7 +18,7 @@ from slurm_launch.config import Resolution, resolve
 from slurm_launch.errors import InvalidSpec
 from slurm_launch.profiles import FACTS
 from slurm_launch.script import Embedded, read_embedded
-from slurm_launch.site_rules import seconds
+from slurm_launch.values import seconds
 
 Launcher = Callable[..., Any]  # tests/unit/conftest.py
 ROOT = Path(__file__).parents[2]

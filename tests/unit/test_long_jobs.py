@@ -1,0 +1,198 @@
+"""The options for work that is longer than a job, what the script makes of them, and what is told of its lives."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_launch import LaunchSpec, config, joblog, render, slurm
+from slurm_launch.joblog import Lives
+from slurm_launch.observe import Task, with_life
+
+Launcher = Callable[..., Any]  # tests/unit/conftest.py
+PARTS = Path(__file__).parents[2] / "templates/parts"
+WHEN = datetime(2026, 1, 2, tzinfo=timezone.utc)
+
+
+def script(**options: Any) -> str:
+    return render(LaunchSpec(exp_name="x", command="true", **options), name="x", when=WHEN)
+
+
+BAD = [
+    (["--signal-before", "0"], "--signal-before must be 30 to 65535 seconds, not 0"),
+    (["--signal-before", "-5"], "--signal-before must be 30 to 65535 seconds, not -5"),
+    (["--signal-before", "99999999"], "--signal-before must be 30 to 65535 seconds"),
+    (["--signal-before", "soon"], "--signal-before is not a whole number"),
+    (
+        ["--signal-before", "3600", "--time", "60"],
+        "--signal-before 3600 is not below the time limit: --time 60 is 3600",
+    ),
+    (
+        ["--signal-before", "60", "--time", "0:45"],
+        "--signal-before 60 is not below the time limit: --time 0:45 is 45 s",
+    ),
+    (["--signal-before", "60", "--signal", "B:USR1@60"], "--signal and --signal-before exclude one another"),
+    (["--max-restarts", "3"], "--max-restarts without --requeue has no effect"),
+    (["--max-restarts", "-1", "--requeue"], "--max-restarts must be at least 0"),
+    (["--checkpoint-signal", "USR1"], "--checkpoint-signal without --signal-before has no effect"),
+    (["--signal-before", "60", "--checkpoint-signal", "KILL"], "--checkpoint-signal is not a signal for this: 'KILL'"),
+    (["--signal-before", "60", "--checkpoint-signal", "; rm"], "--checkpoint-signal is not a signal for this: '; rm'"),
+    (["--env", "SLAUNCH_RUN_DIR=/x"], "SLAUNCH_RUN_DIR belongs to the script"),
+]
+
+
+@pytest.mark.parametrize(("flags", "said"), BAD, ids=[" ".join(flags) for flags, _ in BAD])
+def test_what_cannot_be_meant_is_told(launcher: Launcher, flags: list[str], said: str) -> None:
+    done = launcher("--exp-name", "x", "--command", "true", *flags)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err, done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_limit_that_is_far_away() -> None:
+    for time in ("1:00:00", "2-0", "unlimited", "0", None):
+        assert LaunchSpec(exp_name="x", command="true", time=time, signal_before=3599).signal_before == 3599
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"requeue": True}, "slaunch_warning=0 slaunch_signal=TERM slaunch_restarts=100 "),
+        ({"signal_before": 60}, "slaunch_warning=60 slaunch_signal=USR1 slaunch_restarts= "),
+        ({"signal_before": 60, "checkpoint_signal": "sigint", "requeue": True, "max_restarts": 0},
+         "slaunch_warning=60 slaunch_signal=INT slaunch_restarts=0 "),
+    ],
+)  # fmt: skip
+def test_the_settings_of_a_long_job(options: dict[str, Any], line: str) -> None:
+    text = script(**options)
+    assert f"\n{line}" in text
+    assert ("#SBATCH --signal=B:USR1@60\n" in text) == ("signal_before" in options)
+    assert ("#SBATCH --requeue\n" in text) == ("requeue" in options)
+    assert "\nruns_again()" in text
+
+
+def test_a_job_without_them_has_nothing_of_it() -> None:
+    assert not re.search(r"slaunch_restart|SLAUNCH_RUN_DIR|runs_again", script(signal="B:USR1@60"))
+
+
+def test_what_the_two_kinds_of_scripts_share_is_the_same() -> None:
+    """parts/requeue.sh stands in the place of parts/report.sh."""
+    report, requeue = ((PARTS / name).read_text().splitlines() for name in ("report.sh", "requeue.sh"))
+    alike = [line for line in report if line.startswith(("say()", "  say end", "environment_failed()", "trap 'end 77"))]
+    assert len(alike) == 4
+    assert set(alike) <= set(requeue)
+
+
+# The signal for the command
+
+
+def function(name: str) -> str:
+    found = re.search(rf"^{name}\(\) {{.*?^}}$", (PARTS / "requeue.sh").read_text(), re.DOTALL | re.MULTILINE)
+    assert found
+    return found[0]
+
+
+SAVES = "trap 'echo SAVED $0; exit' USR1; echo UP; while :; do sleep 0.1; done"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"{SAVES.replace('$0', 'itself')}",
+        f'bash -c "{SAVES}" child; echo "after: $?"',
+        f'(bash -c "{SAVES}" grandchild; echo inner); echo "after: $?"',
+        f'bash -c "{SAVES}" in-the-background & wait; echo "after: $?"',
+    ],
+)
+def test_a_shell_that_waits_is_not_killed(tmp_path: Path, command: str) -> None:
+    """The shells of the command live on, and what comes after the program that saves is done."""
+    (tmp_path / "command").write_text(command)
+    code = f"""{function("signal_command")}
+set -m; bash -c "$(cat command)" >out 2>/dev/null & command_pid=$!; set +m
+until grep -q UP out; do sleep 0.1; done
+signal_command USR1; wait $command_pid"""
+    done = subprocess.run(["bash", "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    lines = (tmp_path / "out").read_text().splitlines()
+    assert lines[1].startswith("SAVED"), (lines, done)
+    assert done.returncode == 0, lines
+    assert "after" not in command or lines[-1] == "after: 0"
+
+
+# A launch from within such a job
+
+
+INSIDE = {"SLAUNCH_RESTART": "0", "SLAUNCH_RUN_DIR": "/home/me/x.run", "SLAUNCH_NODE_DIR": "/tmp/r1-0.job"}
+
+
+def test_the_folder_of_a_job_is_not_the_next_ones_run_dir() -> None:
+    assert "run_dir" not in config.resolve({}, INSIDE, Path.cwd()).values
+    own = INSIDE | {"SLAUNCH_RUN_DIR": "runs"}
+    assert config.resolve({}, own, Path.cwd()).values["run_dir"] == "runs"
+    assert config.resolve({}, {"SLAUNCH_RUN_DIR": "my.run"}, Path.cwd()).values["run_dir"] == "my.run"
+
+
+def test_nothing_of_it_is_passed_on() -> None:
+    clean, dropped = slurm.scrub(INSIDE | {"SLAUNCH_QOS": "x"})
+    assert clean == {"SLAUNCH_QOS": "x"}
+    assert dropped.notes() == []
+
+
+# What the log tells
+
+
+FIRST = """\
+[slurm-launch] 2026-11-16T15:19:13+0000 starting nodes=1 head=n1 address=10.77.0.11:22772 auth=token job=1 dir=/tmp/r1-9
+[slurm-launch] 2026-11-16T15:19:13+0000 ready nodes=1/1 ray=2.60.0
+[slurm-launch] 2026-11-16T15:19:13+0000 command python train.py
+[slurm-launch] 2026-11-16T15:19:38+0000 saving seconds=23 signal=USR1 reason=time-limit
+"""
+ITS_END = """\
+[slurm-launch] 2026-11-16T15:19:38+0000 stopping
+[slurm-launch] 2026-11-16T15:19:38+0000 requeue restart=1 reason=time-limit
+[slurm-launch] 2026-11-16T15:19:38+0000 end outcome=requeued code=0 phase=command job=1 total=25s
+"""
+
+
+def lives_of(log: str) -> Lives:
+    lives = Lives()
+    for line in log.splitlines():
+        lives.take(line)
+    return lives
+
+
+def test_a_life_that_is_short_of_time() -> None:
+    task = with_life(Task("1", "RUNNING", "squeue", "log"), lives_of(FIRST).last)
+    assert task.phase == "command"
+    assert task.in_words == "runs: its time is short, and the command is to save its work"
+
+
+def test_a_life_after_which_there_is_another_is_no_end() -> None:
+    assert joblog.parse_end(FIRST + ITS_END) is None, "nobody takes its code for the command's"
+    last = lives_of(FIRST + ITS_END).last.end
+    assert last is not None
+    assert (last.outcome, last.command_ended) == ("requeued", False)
+    again = FIRST + ITS_END + FIRST + ITS_END.replace("requeued code=0", "ok code=0")
+    end = joblog.parse_end(again)
+    assert end is not None
+    assert (end.outcome, len(lives_of(again).all)) == ("ok", 2)
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")
+def test_the_former_lifes_logs_of_ray_keep_their_place(tmp_path: Path) -> None:
+    """The lines with which such a script begins, in its second life."""
+    (tmp_path / "x.ray").mkdir()
+    (tmp_path / "x.ray/mine").touch()
+    begin = (PARTS / "requeue.sh").read_text()
+    code = f"slaunch_run=x slaunch_warning=0 slaunch_signal=TERM slaunch_restarts=5\n{begin}\ntrap - EXIT"
+    env = {"SLURM_RESTART_COUNT": "1", "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(["bash", "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(path.name for path in tmp_path.glob("x.*")) == ["x.ray-0"]
+    assert (tmp_path / "x.ray-0/mine").exists()
