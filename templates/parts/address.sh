@@ -13,4 +13,3 @@ find_address() { # sets head_ip
     "choose with --interface or --ip-family; 'ip -br addr' on the node lists what there is" "$head"
 }
 addresses_of() { getent ahosts "$1" | cut -d ' ' -f 1; }
-route_source() { ip -o route get "$1" ${interface:+oif "$interface"} 2>/dev/null | sed -n 's/.* src \([^ ]*\).*/\1/p'; }

@@ -39,10 +39,14 @@ asked_to_end() {
   [[ $(timeout 2 squeue -h -t all -j "$SLURM_JOB_ID" -o %r) != TimeLimit ]] || end 74 time-limit 'the time limit was reached' 'ask for more with --time'
   end 75 ended-from-outside "the job was ended from outside ($ended_by)" 'scancel or preemption: sacct tells which'
 }
-watch_main() { # sets leaving when the main cluster is over: nothing answers there, and its log tells the end, or it is so for 10 s
+watch_main() { # sets leaving when the main cluster is over: nothing answers there, and its log tells the end or another life, or it is so for 10 s
   ((SECONDS > asked_at)) || return 0
   asked_at=$SECONDS
-  if main_answers; then answered=$SECONDS; elif ((SECONDS - answered >= 10)) || ! find_main; then leaving="the cluster of job $main_job is over"; fi
+  if main_answers; then
+    answered=$SECONDS
+  elif ((SECONDS - answered >= 10)) || [[ $(find_main && echo "$address") != "$address" ]]; then
+    leaving="the cluster of job $main_job is over"
+  fi
 }
 watch_nodes() { # those whose Ray has ended are gone; without any there is nothing left to do
   local node

@@ -51,21 +51,6 @@ main_job=1234 main_log=/home/me/train_20260102-020304.log # the job whose Ray th
 unset RAY_ADDRESS RAY_AUTH_TOKEN && export RAY_AUTH_MODE=${auth/off/disabled} DASHBOARD_METRIC_PORT=0 AUTOSCALER_METRIC_PORT=0 # Ray's defaults differ, or clash
 
 # ---- 3. The nodes: all are workers ----
-# Not loopback, link-local or a container's; the one that the node's name means, else that which reaches another node, else any.
-find_address() { # sets head_ip
-  local family mine='' address
-  for family in ${ip_family:-4 6}; do
-    [[ $mine ]] || mine=$(ip -o "-$family" addr show up ${interface:+dev "$interface"} | awk -v chosen="${interface-}" '
-      / scope link/ || !chosen && (!/ scope global/ || $2 ~ /^(docker|br-|virbr|veth|cni|cali|podman|lxc)/) || / (tentative|deprecated)/ { next }
-      { sub(/\/.*/, "", $4); print $4 }' | sort)
-  done
-  for address in $(addresses_of "$head") $(route_source "$(addresses_of "${nodes[1]:-$head}" | head -n 1)") $mine; do
-    [[ $'\n'$mine$'\n' != *$'\n'$address$'\n'* ]] || { head_ip=$address && return; }
-  done
-  end 78 no-address "$head has no usable address: IPv${ip_family:-4 or 6}${interface:+, interface $interface}" \
-    "choose with --interface or --ip-family; 'ip -br addr' on the node lists what there is" "$head"
-}
-addresses_of() { getent ahosts "$1" | cut -d ' ' -f 1; }
 route_source() { ip -o route get "$1" ${interface:+oif "$interface"} 2>/dev/null | sed -n 's/.* src \([^ ]*\).*/\1/p'; }
 head='' && mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST") && count=${#nodes[@]} # the head is in the other job
 ((count == SLURM_JOB_NUM_NODES)) || end 77 script-failed "scontrol named $count of $SLURM_JOB_NUM_NODES nodes" 'submit again'
@@ -146,21 +131,6 @@ start_step() { # NODE...: one srun that runs run_node there. It says everything 
     <"$job_dir/to-$step" >"$job_dir/from-nodes" 2>"$job_dir/srun-$step.err" &
   step_pids+=($!) && exec {fd}>"$job_dir/to-$step" && step_fds+=("$fd")
   { echo "$token" >&"$fd"; } 2>/dev/null # by this pipe, so that no command line, environment or shared file shows it
-}
-start_cluster() {
-  local random && phase=bring-up step_pids=() step_fds=() joined='' never='' attempt=${attempt:-0} batch_pid=$$ && declare -gA step_of=() heard=() words=() why=()
-  random=$(od -An -N40 -tx1 /dev/urandom | tr -d ' \n') token=${random:16}
-  dir=${temp_base//%u/$USER} dir=${dir//%j/$SLURM_JOB_ID}/r$SLURM_JOB_ID-${random:0:6} job_dir=$dir.job # names that nobody can foresee
-  if ((${#dir} + ${#count} > 40)) || ! mkdir -p "${dir%/*}" || ! mkdir -m 700 "$job_dir" || ! mkfifo "$job_dir/from-nodes" "$job_dir/silence"; then
-    end 76 temp-dir "cannot use $dir on $head$( ((${#dir} + ${#count} <= 40)) || echo ': the path is too long')" 'choose another --temp-dir: node-local, writable, short' "$head"
-  fi
-  exec {events}<>"$job_dir/from-nodes" {silence}<>"$job_dir/silence" && pick_port
-  [[ $(df --output=fstype "$job_dir") != *$'\n'@(nfs*|lustre|gpfs|beegfs*|ceph|cifs|smb*|panfs|afs|wekafs|fuse*) ]] || say warning "$dir is on a network file system: choose a node-local --temp-dir"
-  address=$head_ip:$port && [[ $head_ip != *:* ]] || address=[$head_ip]:$port # IPv6
-  node_code=$(declare -p dir job_dir run head head_ip address ray_args ray_head_args ray_worker_args port ${port_first+port_first port_last} ${interface+interface} \
-    ${object_store+object_store} ${unmanaged_gpus+unmanaged_gpus} ${head_enter+head_enter worker_enter} batch_pid && declare -f run_node end_processes route_source port_flags free_block)$'\nrun_node "$1"'
-  say starting nodes="$count" head="$head" address="$address" auth="$auth" job="$SLURM_JOB_ID" dir="$dir"
-  start_step "$head" && if ((count > 1)); then start_workers; fi
 }
 stop_cluster() { # OUTCOME: the command gets SIGTERM and ten seconds, then SIGKILL; every node is told to end its own Ray
   local order='stop and keep the logs.' fd
@@ -243,10 +213,14 @@ asked_to_end() {
   [[ $(timeout 2 squeue -h -t all -j "$SLURM_JOB_ID" -o %r) != TimeLimit ]] || end 74 time-limit 'the time limit was reached' 'ask for more with --time'
   end 75 ended-from-outside "the job was ended from outside ($ended_by)" 'scancel or preemption: sacct tells which'
 }
-watch_main() { # sets leaving when the main cluster is over: nothing answers there, and its log tells the end, or it is so for 10 s
+watch_main() { # sets leaving when the main cluster is over: nothing answers there, and its log tells the end or another life, or it is so for 10 s
   ((SECONDS > asked_at)) || return 0
   asked_at=$SECONDS
-  if main_answers; then answered=$SECONDS; elif ((SECONDS - answered >= 10)) || ! find_main; then leaving="the cluster of job $main_job is over"; fi
+  if main_answers; then
+    answered=$SECONDS
+  elif ((SECONDS - answered >= 10)) || [[ $(find_main && echo "$address") != "$address" ]]; then
+    leaving="the cluster of job $main_job is over"
+  fi
 }
 watch_nodes() { # those whose Ray has ended are gone; without any there is nothing left to do
   local node

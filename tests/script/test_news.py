@@ -11,7 +11,7 @@ import pytest
 from slurm_launch.script import TEMPLATES
 
 RUN = (TEMPLATES / "parts/run.sh").read_text(encoding="utf-8").partition("\nstart_cluster\n")[0]
-PAUSE = re.search(r"^pause\(\).*$", (TEMPLATES / "parts/steps.sh").read_text(encoding="utf-8"), re.MULTILINE)
+PAUSE = re.search(r"^pause\(\).*$", (TEMPLATES / "parts/stop.sh").read_text(encoding="utf-8"), re.MULTILINE)
 assert PAUSE
 HARNESS = (
     f"""

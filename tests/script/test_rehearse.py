@@ -395,3 +395,25 @@ def test_faults_are_numbered_from_the_head() -> None:
     assert faults.parse("worker-dies", 2) == faults.Fault("worker-dies", 1)
     with pytest.raises(faults.BadFault, match="only the head"):
         faults.parse("worker-missing:1", 1)
+
+
+def test_a_link_of_a_chain_that_waits_for_nothing(tmp_path: Path) -> None:
+    """A run that only the cluster knows does not keep a rehearsal from its work, nor does a job that would grow it."""
+    command = 'echo "LINK $SLAUNCH_LINK"; ls -d "$SLAUNCH_RUN_DIR"; exit 3'
+    argv = ("--after-ok", "train", "--singleton", "--chain", "3", "--chain-while", "ok", "--command", command)
+    done = begin(tmp_path, *argv, env=without_ray(tmp_path)).wait()
+    assert done.code == 3, done.err
+    assert "not in the rehearsed script: --after-ok train: no run is called 'train'" in done.err
+    assert "nothing to wait for in a rehearsal, it begins at once: --singleton" in done.err
+    assert "of a chain the first link is rehearsed" in done.err
+    assert "LINK 0\n" in done.log
+    (folder,) = tmp_path.glob("*.run")
+    assert f"\n{folder}\n" in done.log
+    script = next(tmp_path.glob("*.sh")).read_text()
+    assert "#SBATCH --dependency=singleton\n" in script
+
+
+def test_what_would_grow_it_is_left_out(tmp_path: Path) -> None:
+    done = begin(tmp_path, "--grow", "2", "--command", "true", env=without_ray(tmp_path)).wait()
+    assert done.code == 0, done.err
+    assert "the job that is to grow it is not rehearsed" in done.err
