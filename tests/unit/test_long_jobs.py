@@ -194,5 +194,5 @@ def test_the_former_lifes_logs_of_ray_keep_their_place(tmp_path: Path) -> None:
     env = {"SLURM_RESTART_COUNT": "1", "PATH": "/usr/bin:/bin"}
     done = subprocess.run(["bash", "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert sorted(path.name for path in tmp_path.glob("x.*")) == ["x.ray-0"]
+    assert sorted(path.name for path in tmp_path.glob("x.*")) == ["x.ray-0", "x.run"]
     assert (tmp_path / "x.ray-0/mine").exists()
