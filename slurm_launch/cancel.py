@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
 from slurm_launch import array_tasks, joblog, observe, process, runs, slurm, slurm_jobs
+from slurm_launch.asking import Asking
 from slurm_launch.errors import LaunchError, SlurmUnavailable, UsageError, WrongMoment
 from slurm_launch.launch import Tell
-from slurm_launch.observe import Asking
 from slurm_launch.runs import Run
 from slurm_launch.slurm_jobs import JobState
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from slurm_launch.chains import NOT_NEEDED
 from slurm_launch.evidence import Line, Scene, matching, some
-from slurm_launch.observe import Task
+from slurm_launch.run_task import Task
 from slurm_launch.slurm_words import why_it_waits
 
 

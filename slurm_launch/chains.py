@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from slurm_launch import array_tasks, joblog
 
 if TYPE_CHECKING:
-    from slurm_launch.observe import Task
+    from slurm_launch.run_task import Task
     from slurm_launch.runs import Run
 
 NOT_NEEDED = "ChainOver"  # the reason of such a link; Slurm has no word for it

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from slurm_launch import values
+from slurm_launch import container_values, values
 from slurm_launch.config_files import read_text
 from slurm_launch.errors import InvalidSpec, UsageError
 from slurm_launch.profiles import read_site, regex
@@ -155,7 +155,7 @@ def _take_text(spec: ClusterSpec, key: str, value: Any) -> None:
     else:
         if key == "fileroot" and not value.startswith("/"):
             raise BadValue(f"is not an absolute path: {show(value)}", "every node must find it under the same path")
-        ours: Any = list(values.mounts((value,))) if key == "default_mount" else f"{value.rstrip('/')}/logs"
+        ours: Any = list(container_values.mounts((value,))) if key == "default_mount" else f"{value.rstrip('/')}/logs"
         spec.options[OPTIONS[key]] = ours
         spec.fates[key] = f"{_yaml_key(OPTIONS[key])}: {ours if isinstance(ours, str) else ', '.join(ours)}"
 

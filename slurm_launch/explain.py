@@ -8,8 +8,8 @@ from datetime import datetime, timezone
 from slurm_launch.cause_finders import Finding
 from slurm_launch.causes import RULES, Rule
 from slurm_launch.evidence import Facts, Scene, gather
-from slurm_launch.observe import Task
 from slurm_launch.run_report import clock
+from slurm_launch.run_task import Task
 from slurm_launch.runs import Run
 from slurm_launch.slurm_words import how_it_ended
 

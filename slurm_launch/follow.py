@@ -9,10 +9,11 @@ from contextlib import suppress
 from dataclasses import replace
 
 from slurm_launch import array_tasks, chains, joblog, observe, process, runs
+from slurm_launch.asking import Asking
 from slurm_launch.errors import LaunchError, NoCommandCode, SlurmUnavailable
 from slurm_launch.launch import TIMEOUT, Tell, warn
-from slurm_launch.observe import UNKNOWN, Asking, Task
 from slurm_launch.process import Runner
+from slurm_launch.run_task import UNKNOWN, Task
 from slurm_launch.runs import Run
 from slurm_launch.slurm_jobs import JobState
 from slurm_launch.slurm_words import how_it_ended

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from slurm_launch import inside, launch, observe, runs
+from slurm_launch.asking import Asking
 from slurm_launch.errors import LaunchError, UsageError, WrongMoment
 from slurm_launch.launch import Tell
-from slurm_launch.observe import Asking
 from slurm_launch.process import Runner
 from slurm_launch.runs import Run
 from slurm_launch.script import Embedded, Joins

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slurm_launch import array_tasks, joblog, observe, process, slurm, slurm_jobs
+from slurm_launch.asking import Asking
 from slurm_launch.errors import LaunchError, SlurmUnavailable, UsageError, WrongMoment
 from slurm_launch.joblog import Life
-from slurm_launch.observe import Asking, Task
+from slurm_launch.run_task import Task
 from slurm_launch.runs import Run
 from slurm_launch.script import TEMPLATES
 

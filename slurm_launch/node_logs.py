@@ -12,7 +12,7 @@ from pathlib import Path
 from slurm_launch import inside, joblog, process, slurm, slurm_jobs
 from slurm_launch.errors import SlurmUnavailable, UsageError, WrongMoment
 from slurm_launch.joblog import Life
-from slurm_launch.observe import Task
+from slurm_launch.run_task import Task
 from slurm_launch.values import hosts
 
 START_LOG = "ray-start.log"

@@ -7,128 +7,24 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from slurm_launch import array_tasks, chains, joblog, process, runs, slurm, slurm_jobs
+from slurm_launch import array_tasks, asking, chains, joblog, runs, slurm_jobs
+from slurm_launch.asking import Asking
 from slurm_launch.errors import LaunchError, UsageError
 from slurm_launch.joblog import Life
-from slurm_launch.launch import TIMEOUT
-from slurm_launch.process import Result, Runner
+from slurm_launch.run_task import TIMES, UNKNOWN, WAITING, Task
 from slurm_launch.runs import Run
 from slurm_launch.slurm_jobs import JobState
-from slurm_launch.slurm_words import how_it_ended, how_it_goes, why_it_waits
 
-UNKNOWN = "UNKNOWN"
-# The times of a run, in their order.
-TIMES = ("submitted", "started", "head-ready", "all-nodes", "command-start", "command-end", "ended")
 # What the outcome in a log's last line is to Slurm, where that has forgotten the job.
 _STATES = {"ok": "COMPLETED", "time-limit": "TIMEOUT", "ended-from-outside": "CANCELLED"}
 SKEW = timedelta(minutes=5)  # between the clocks of two machines; munge allows no more
-MOST_JOBS = 10_000  # that sacct is asked for: an argument holds 128 kB
 LONG_LOG = 64 << 20  # bytes; reading them takes a second
-# What a job that grows another one's cluster does in its phases.
-_GROWING = {
-    "waiting": "it waits for the cluster of",
-    "bring-up": "its nodes join the cluster of",
-    "command": "its nodes are part of the cluster of",
-}
-_WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD", "REQUEUE_FED", "EXPEDITING")
-
-
-@dataclass(frozen=True)
-class Asking:
-    """How Slurm is asked."""
-
-    env: Mapping[str, str]
-    runner: Runner = process.run
-    timeout: float = TIMEOUT
-
-    def __call__(self, argv: list[str]) -> Result:
-        return self.runner(argv, env=slurm.query_env(self.env), timeout=self.timeout)
-
-
-@dataclass(frozen=True)
-class Task:
-    """One job, or one task of an array, as far as it is known."""
-
-    id: str  # 12, or 12_3, or 12_[4-9] for tasks that still wait together
-    state: str  # Slurm's word, or UNKNOWN
-    source: str  # squeue, sacct, scontrol, log, record or none
-    log: str
-    reason: str | None = None  # Slurm's word
-    code: int | None = None  # of the script, if that ended by itself
-    signal: int = 0
-    nodes: str | None = None  # n[1-3]
-    num_nodes: int | None = None
-    partition: str | None = None
-    parts: tuple[str, ...] = ()  # the nodes of each component of a heterogeneous job, while Slurm tells
-    expected: datetime | None = None  # its start, while it waits
-    limit: datetime | None = None  # when its time is over, while it runs
-    restarts: int = 0
-    times: Mapping[str, datetime] = field(default_factory=dict)  # those of TIMES that are known
-    life: Life | None = None  # what the log tells of it; None: it was not read, cannot be, or there is none yet
-    asked: bool = True  # whether Slurm has answered
-
-    @property
-    def ended(self) -> bool:
-        return JobState(self.id, self.state).ended
-
-    @property
-    def waiting(self) -> bool:
-        return self.state in _WAITING
-
-    @property
-    def running(self) -> bool:
-        return not self.ended and not self.waiting and self.state != UNKNOWN
-
-    @property
-    def phase(self) -> str:
-        """How far it is: queued, environment, bring-up, command, stopping or ended; else running, or unknown."""
-        if self.waiting or self.ended or self.state == UNKNOWN:
-            return "queued" if self.waiting else "ended" if self.ended else "unknown"
-        if self.life is None:
-            return "running"
-        names = {
-            "": "environment",
-            "starting": "bring-up",
-            "ready": "command",
-            "missing": "stopping",
-            "end": "stopping",
-        }
-        return names.get(self.life.phase, self.life.phase)
-
-    @property
-    def in_words(self) -> str:
-        """Its state in plain words."""
-        if self.waiting:
-            words = why_it_waits(self.reason)
-            shown = f" ({self.reason})" if self.reason else ""
-            return f"waits: {words}{shown}" if words else f"waits{shown}"
-        if self.state == UNKNOWN and not self.asked:
-            return "Slurm does not answer"
-        if not self.id:
-            return "sbatch was interrupted: `squeue --me` tells whether there is a job"
-        if self.reason == chains.NOT_NEEDED:
-            return chains.IN_WORDS
-        if self.ended or self.state == UNKNOWN:
-            end = self.life.end if self.life else None
-            words = how_it_ended(self.state, self.code, self.signal)
-            return f"{words}: {end.cause}" if end and end.cause else words
-        if self.life is not None and self.life.main is not None and self.phase in _GROWING:
-            return how_it_goes(self.state) or f"runs: {_GROWING[self.phase]} job {self.life.main}"
-        return how_it_goes(self.state) or {
-            "running": "runs",
-            "environment": "runs: the environment is being loaded",
-            "bring-up": "runs: Ray is being started",
-            "command": "runs: its time is short, and the command is to save its work"
-            if self.life and self.life.saving
-            else "runs: the command is at work",
-            "stopping": "runs: Ray is being ended",
-        }.get(self.phase, "runs")
 
 
 def look(run: Run, ask: Asking, *, logs: bool = True, given_up: Set[str] = frozenset()) -> list[Task]:
@@ -141,15 +37,15 @@ def look(run: Run, ask: Asking, *, logs: bool = True, given_up: Set[str] = froze
     if run.job_id is None:
         return [_unseen(run, "")]
     known = _Known(run)
-    queue, problem = _squeue(slurm_jobs.squeue_argv(run.job_id, run.cluster), ask)
+    queue, problem = asking.squeue(slurm_jobs.squeue_argv(run.job_id, run.cluster), ask)
     known.take(queue, "squeue")
     known.enter(remembered_tasks(run))
     if problem and known.missing:
         raise problem
     if known.missing.keys() - given_up:
-        known.take(_sacct([run], ask), "sacct")
+        known.take(asking.sacct([run], ask), "sacct")
     if known.missing.keys() - given_up:
-        known.take(_scontrol(run, run.job_id, ask), "scontrol")
+        known.take(asking.scontrol(run, run.job_id, ask), "scontrol")
     known.enter(_by_log(run, known.missing))
     return [_with_log(task) if logs else task for task in known.in_order()]
 
@@ -183,7 +79,7 @@ def look_at_all(
             continue
         clusters = sorted({known.run.cluster for known in group if known.run.cluster})
         users = dict.fromkeys([user, *(known.run.user for known in group)])
-        queue, failed = _squeue(slurm_jobs.squeue_user_argv(",".join(users), clusters), ask)
+        queue, failed = asking.squeue(slurm_jobs.squeue_user_argv(",".join(users), clusters), ask)
         if adopt is not None:
             scripts = {known.run.script for known in group}
             strange = [state.script for state in queue if state.user == user and state.script]
@@ -201,7 +97,7 @@ def look_at_all(
             known.enter(remembered_tasks(known.run))
         forgotten = [known for known in group if known.missing]
         if forgotten and not failed:
-            _hand_out(_sacct([known.run for known in forgotten], ask), "sacct", forgotten)
+            _hand_out(asking.sacct([known.run for known in forgotten], ask), "sacct", forgotten)
         for known in forgotten:
             known.enter(_by_log(known.run, known.missing, asked=not failed))
         problem = problem or failed
@@ -365,38 +261,6 @@ def log_of(run: Run, task_id: str) -> str:
     return run.log if not task else f"{run.log.removesuffix('.log')}_{task}.log"
 
 
-# Asking
-
-
-def _squeue(argv: list[str], ask: Asking) -> tuple[list[JobState], LaunchError | None]:
-    try:
-        result = ask(argv)
-    except (process.NotFound, process.TimedOut) as error:
-        return [], error
-    if result.returncode and not slurm_jobs.is_gone(result.stderr):
-        return [], slurm_jobs.no_answer(result)
-    return slurm_jobs.parse_squeue(result.stdout), None
-
-
-def _sacct(of: Iterable[Run], ask: Asking) -> list[JobState]:
-    """What the accounting knows, where there is one."""
-    job_ids = sorted({run.job_id for run in of if run.job_id}, key=int)[-MOST_JOBS:]
-    clusters = ",".join(sorted({run.cluster for run in of if run.cluster}))
-    try:
-        result = ask(slurm_jobs.sacct_argv(",".join(job_ids), clusters or None))
-    except (process.NotFound, process.TimedOut):
-        return []
-    return slurm_jobs.parse_sacct(result.stdout) if result.returncode == 0 else []
-
-
-def _scontrol(run: Run, job_id: str, ask: Asking) -> list[JobState]:
-    try:
-        result = ask(slurm_jobs.show_job_argv(job_id, run.cluster))
-    except (process.NotFound, process.TimedOut):
-        return []
-    return slurm_jobs.parse_show_job(result.stdout) if result.returncode == 0 else []
-
-
 # Putting it together
 
 
@@ -406,7 +270,7 @@ def _unseen(run: Run, job_id: str, asked: bool = True) -> Task:
 
 
 def _task(run: Run, state: JobState, source: str) -> Task:
-    waiting = state.state in _WAITING
+    waiting = state.state in WAITING
     known = {
         "submitted": datetime.fromisoformat(run.submitted) if run.submitted else state.submitted,
         # Of a job that was cancelled while it waited, Slurm calls this moment its start.

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any, get_args
 
-from slurm_launch import values
+from slurm_launch import container_values, values
 from slurm_launch.errors import UsageError
 from slurm_launch.layers import Given, Item, Layer, field_of_key, merge, plain, plain_layer, sources_of
 from slurm_launch.spec import LaunchSpec
@@ -195,7 +195,7 @@ def read_site(facts: Mapping[str, Any], at: At) -> tuple[Site, list[UsageError]]
             elif field == "container_runtimes":
                 found[field] = Given(tuple(_runtimes(field, value, at, problems)), at(field))
             else:
-                check = _prefix if field == "node_prefix" else values.image
+                check = _prefix if field == "node_prefix" else container_values.image
                 found[field] = Given(None if value is None else check(line(value)), at(field))
         except BadValue as error:
             problems.append(_problem(field, error, at(field)))

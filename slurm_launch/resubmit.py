@@ -14,9 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from slurm_launch import array_tasks, artifacts, index, observe, runs, values
+from slurm_launch import array_tasks, array_values, artifacts, index, observe, runs, values
+from slurm_launch.asking import Asking
 from slurm_launch.errors import UsageError
-from slurm_launch.observe import UNKNOWN, Asking, Task
+from slurm_launch.run_task import UNKNOWN, Task
 from slurm_launch.runs import Run
 from slurm_launch.script import Embedded, read_embedded
 from slurm_launch.task_points import short
@@ -69,7 +70,7 @@ def chosen(run: Run, text: str, flag: str) -> list[Number]:
     if there == [None]:
         raise UsageError(f"{run.name} is no array: it has no tasks to choose from", at=flag, hint=f"leave {flag} out")
     try:
-        values.task_numbers(text, f"{values.show(text)} names no tasks", "write 3,7 or 3,7-9")
+        array_values.task_numbers(text, f"{values.show(text)} names no tasks", "write 3,7 or 3,7-9")
     except values.BadValue as error:
         raise UsageError(str(error), at=flag, hint=error.hint) from None
     wanted: list[Number] = list(array_tasks.array_numbers(text))

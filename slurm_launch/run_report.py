@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from slurm_launch import array_tasks, dependencies
-from slurm_launch.observe import TIMES, Task
+from slurm_launch.run_task import TIMES, Task
 from slurm_launch.runs import Run
 from slurm_launch.task_points import PointsOf
 

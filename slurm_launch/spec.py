@@ -6,13 +6,12 @@ directives, the `#SBATCH` line follow from it (cli/options.py, config.py, direct
 """
 
 from dataclasses import dataclass
-from math import inf
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from slurm_launch import array_values, container_values, values, worker_groups
 from slurm_launch import sweep as sweeps
-from slurm_launch import values, worker_groups
 from slurm_launch.values import BadValue
 
 # The groups, in the order in which help and `config init` show them.
@@ -68,22 +67,22 @@ Directives = Annotated[dict[str, str | None], BeforeValidator(values.directives)
 Dropped = Annotated[Lines, AfterValidator(values.dropped)]
 Count = Annotated[int, Field(ge=1)]
 Sweep = Annotated[dict[str, str], BeforeValidator(values.sweep)]
-Image = Annotated[Line, AfterValidator(values.image)]
-Mounts = Annotated[Lines, AfterValidator(values.mounts)]
+Image = Annotated[Line, AfterValidator(container_values.image)]
+Mounts = Annotated[Lines, AfterValidator(container_values.mounts)]
 WorkerGroup = Annotated[Line, BeforeValidator(worker_groups.as_text), AfterValidator(worker_groups.checked)]
 WorkerGroups = Annotated[tuple[WorkerGroup, ...], BeforeValidator(values.as_list)]
 
 # Options of which a job can have one: a higher layer's choice replaces a lower layer's.
-_MEMORY = ("mem", "mem_per_cpu", "mem_per_gpu")
+MEMORY = ("mem", "mem_per_cpu", "mem_per_gpu")
 _SIGNALS = ("signal", "signal_before")
 _TASKS = ("array", "sweep", "sweep_file", "chain")
-ALTERNATIVES: tuple[tuple[str, ...], ...] = (_MEMORY, ("command", "idle"), _SIGNALS, _TASKS)
+ALTERNATIVES: tuple[tuple[str, ...], ...] = (MEMORY, ("command", "idle"), _SIGNALS, _TASKS)
 # The command of a cluster that waits for people.
 IDLE = "echo 'The cluster waits: slurm-launch attach gives a shell on it, slurm-launch cancel ends it.'; exec sleep infinity"
 MAX_RESTARTS = 100  # unless the user says otherwise: enough for months of work, and an end to a job that never saves
 _RUN = "A run's name or its beginning, a path, or a job id; repeat it for more."
 # Options that mean something only beside another: a user who gives one alone is told, a profile may well hold it.
-_IMAGES = ("container_image", "head_image", "worker_image")
+IMAGES = ("container_image", "head_image", "worker_image")
 NEEDS: dict[str, tuple[str, ...]] = {
     "gpu_type": ("num_gpus",),
     "checkpoint_signal": ("signal_before", "requeue"),
@@ -91,7 +90,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "max_parallel": ("sweep", "sweep_file", "array"),
     "points": ("sweep", "sweep_file"),
     **{
-        f"container_{name}": _IMAGES
+        f"container_{name}": IMAGES
         for name in ("mounts", "workdir", "home", "writable", "cleanenv", "gpus", "setup", "arg")
     },
 }
@@ -193,9 +192,9 @@ class LaunchSpec(BaseModel):
         None, JOB, "The signal by which it is told. Default: USR1; without --signal-before TERM.", metavar="NAME", examples=("USR2",))
     max_restarts: Annotated[int, Field(ge=0)] | None = option(
         None, JOB, f"Requeue at most so many times. Default: {MAX_RESTARTS}.", metavar="N", examples=(10,))
-    array: Annotated[Line, AfterValidator(values.array)] | None = option(
+    array: Annotated[Line, AfterValidator(array_values.array)] | None = option(
         None, JOB, "Run as a job array, a Ray cluster of its own for each task.", flags=("-a",), sbatch="array", metavar="0-9%3", examples=("0-9%3",))
-    chain: Annotated[int, AfterValidator(values.chain)] | None = option(
+    chain: Annotated[int, AfterValidator(array_values.chain)] | None = option(
         None, JOB, "Run the same job so many times, one after another: for work that is longer than the time limit.", metavar="N", examples=(5,))
     chain_while: Literal["any", "ok", "notok"] = option(
         "any", JOB, "Go on with the chain after any end of a link, while links end well, or until one does.")
@@ -217,7 +216,7 @@ class LaunchSpec(BaseModel):
     container_mounts: Mounts = option(
         (), CONTAINER, "Directories to mount, separated by commas; the job's own directory is always there.",
         metavar="SRC[:DST[:ro]]", examples=("/data:/data:ro",))
-    container_workdir: Annotated[Line, AfterValidator(values.container_path)] | None = option(
+    container_workdir: Annotated[Line, AfterValidator(container_values.container_path)] | None = option(
         None, CONTAINER, "Where Ray and the command start in the container. Default: the job's directory.", metavar="DIR", examples=("/work",))
     container_home: bool = option(False, CONTAINER, "Mount your home directory.")
     container_writable: bool = option(False, CONTAINER, "Let the job write to its copy of the image.")
@@ -280,109 +279,10 @@ class LaunchSpec(BaseModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> "LaunchSpec":
-        from slurm_launch import components  # which knows the spec by its type only
+        from slurm_launch import fits_together  # which knows the spec by its type only
 
-        given = [flag_name(name) for name in _MEMORY if getattr(self, name) is not None]
-        if len(given) > 1:
-            raise BadValue(f"{' and '.join(given)} exclude one another", "give one of them")
-        if self.node is not None and self.num_nodes is not None:
-            hosts = len(values.hosts(self.node))
-            if hosts + self.own_head != self.num_nodes:
-                beside = ", and the head has one of its own" if self.own_head else ""
-                raise BadValue(
-                    f"--node names {hosts} hosts{beside}, but --num-nodes is {self.num_nodes}",
-                    "make them agree, or leave --num-nodes out",
-                )
-        if self.min_nodes is not None and self.min_nodes > self.nodes:
-            raise BadValue(
-                f"--min-nodes {self.min_nodes} is more than the {self.nodes} nodes of the job",
-                "give a smaller --min-nodes or a larger --num-nodes",
-            )
-        self._tasks_fit()
-        if self.gpu_type is not None and self.num_gpus == 0 and not self.worker_group:
-            raise BadValue("--gpu-type without --num-gpus asks for no GPU", "add --num-gpus N")
-        self._dependencies_fit()
-        self._lives_fit()
-        components.check(self)
-        self._container_fits()
+        fits_together.check(self)
         return self
-
-    def _dependencies_fit(self) -> None:
-        names = [name for name in ("after", "after_ok", "after_any", "after_notok", "singleton") if getattr(self, name)]
-        if not names:
-            return
-        if self.dependency and "?" in self.dependency:
-            raise BadValue(
-                f"--dependency {self.dependency} and {flag_name(names[0])} cannot be joined: with ? any part is enough",
-                "write all of it as one --dependency",
-            )
-        if "dependency" in self.sbatch:
-            raise BadValue(f"{flag_name(names[0])} and --sbatch dependency exclude one another", "use --dependency")
-
-    def _tasks_fit(self) -> None:
-        if self.grow is not None and (self.array or self.is_sweep or self.chain):
-            raise BadValue(
-                "--grow is for a job with one cluster", "an array's task can be grown by `slurm-launch grow`"
-            )
-        given = [flag_name(name) for name in ("array", "sweep", "sweep_file", "chain") if getattr(self, name)]
-        if len(given) > 1:
-            raise BadValue(f"{' and '.join(given)} exclude one another", "give one of them")
-        if (self.is_sweep or self.chain) and "array" in self.no_sbatch:
-            what = "a chain" if self.chain else "a sweep"
-            raise BadValue(f"--no-sbatch array takes away what {what} is: an array", "leave it out")
-        if self.chain is None and self.chain_while != "any":
-            raise BadValue("--chain-while without --chain has no effect", "add --chain N")
-        if self.chain is not None and self.max_parallel is not None:
-            raise BadValue("--max-parallel and --chain exclude one another", "of a chain one link runs at a time")
-        if self.points is not None and not self.is_sweep:
-            raise BadValue("--points without a sweep has no points to choose from", "add --sweep or --sweep-file")
-        if self.max_parallel is not None:
-            if not given:
-                raise BadValue("--max-parallel is for sweeps and arrays", "add --sweep, --sweep-file or --array")
-            if "%" in (self.array or ""):
-                raise BadValue(
-                    f"--max-parallel {self.max_parallel} and --array {self.array} both say how many run at a time",
-                    "leave one of them out",
-                )
-
-    def _lives_fit(self) -> None:
-        if self.signal is not None and self.signal_before is not None:
-            raise BadValue("--signal and --signal-before exclude one another", "give one of them")
-        limit = values.seconds(self.time) if self.time is not None else inf
-        if self.signal_before is not None and self.signal_before >= limit:
-            raise BadValue(
-                f"--signal-before {self.signal_before} is not below the time limit: --time {self.time} is {limit:g} s",
-                "give a smaller --signal-before, or a longer --time",
-            )
-        if self.requeue and self.chain is not None:
-            hint = "give one of them; a chain's links can have --signal-before, too"
-            raise BadValue("--requeue and --chain exclude one another: two ways in which a job goes on", hint)
-        if self.max_restarts is not None and not self.requeue:
-            raise BadValue("--max-restarts without --requeue has no effect", "add --requeue")
-        if self.checkpoint_signal is not None and not self.goes_on:
-            raise BadValue("--checkpoint-signal without --signal-before has no effect", "add --signal-before 120")
-
-    def _container_fits(self) -> None:
-        from slurm_launch import containers  # which knows the spec by its type only
-
-        runtime = containers.runtime_of(self)
-        if runtime is None:
-            if self.worker_image and self.container_runtime != "none":
-                raise BadValue(
-                    "--worker-image alone leaves the head without an image", "add --head-image or --container-image"
-                )
-            for name, needed in NEEDS.items() if self.container_runtime != "none" else ():
-                if needed == _IMAGES and getattr(self, name) != type(self).model_fields[name].default:
-                    raise BadValue(f"{flag_name(name)} without an image has no effect", "add --container-image")
-            return
-        runtime.check(self)
-        for mount in self.container_mounts:
-            source, target = mount.split(":")[:2]
-            if target == self.temp_dir.rstrip("/") and (source != target or mount.endswith(":ro")):
-                raise BadValue(
-                    f"--container-mounts puts {mount} where --temp-dir is: {target}",
-                    "choose another --temp-dir, or mount it elsewhere: Ray and the script meet in --temp-dir",
-                )
 
     @property
     def nodes(self) -> int:

@@ -17,7 +17,8 @@ from math import prod
 from typing import Any
 
 from slurm_launch.array_tasks import MAX_TASKS, array_numbers
-from slurm_launch.values import BadValue, one_line, show, task_numbers
+from slurm_launch.array_values import task_numbers
+from slurm_launch.values import BadValue, one_line, show
 
 MAX_POINTS = MAX_TASKS
 _HINT = "write KEY=A,B,C or KEY=0..9, for example lr=1e-3,1e-4 or seed=0..4"

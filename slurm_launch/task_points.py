@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from slurm_launch import array_tasks, points_table
-from slurm_launch.observe import Task, log_of
+from slurm_launch.observe import log_of
+from slurm_launch.run_task import Task
 from slurm_launch.runs import Run
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from slurm_launch.observe import Task
 from slurm_launch.run_report import duration, elapsed
+from slurm_launch.run_task import Task
 from slurm_launch.runs import Run
 from slurm_launch.task_points import PointsOf, short
 

@@ -12,7 +12,6 @@ from typing import Any
 
 MAX_NAME = 100  # leaves room for the date, a suffix and .json within a file name's 255 bytes
 MAX_HOSTS = 100_000
-MAX_LINKS = 100_000  # of a chain
 
 
 class BadValue(ValueError):
@@ -172,53 +171,6 @@ def dependency(text: str) -> str:
     return text
 
 
-MAX_TASK_NUMBER = 4_000_000  # Slurm's own bound, whatever MaxArraySize a site sets
-_TASKS = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?", re.ASCII)
-
-
-def array(text: str) -> str:
-    """The tasks of an array as sbatch's manual writes them, perhaps within brackets, as squeue does.
-
-    sbatch itself takes more, and makes of `0-9%3%2` or `%3` what nobody meant.
-    """
-    hint = "write 0-9, 1,3,5, 0-20:4 or 0-9%3 (three at a time)"
-    tasks, percent, at_once = text.partition("%")
-    if percent and not re.fullmatch(r"\d{1,9}", at_once, re.ASCII):
-        what = f"{at_once} is no number of tasks" if at_once else "a number is missing"
-        raise BadValue(f"is not a job array: {show(text)}: {what} after the %, which comes last", hint)
-    if percent and int(at_once) == 0:
-        raise BadValue(f"lets 0 tasks run at a time: {show(text)}", "leave %0 out: then Slurm sets no limit")
-    if tasks.startswith("[") and tasks.endswith("]"):
-        tasks = tasks[1:-1]
-    task_numbers(tasks, f"is not a job array: {show(text)}", hint)
-    return tasks + percent + at_once
-
-
-def task_numbers(text: str, message: str, hint: str) -> None:
-    """Refuse what is no list of tasks, such as 0-4,7,10-20:5, and say which part of it."""
-    for part in text.split(","):
-        found = _TASKS.fullmatch(part)
-        if found is None:
-            what = f"{show(part)} is no number and no range" if part else "a number is missing"
-            raise BadValue(f"{message}: {what}", hint)
-        if any(len(number or "") > 18 or int(number or 0) > MAX_TASK_NUMBER for number in found.groups()):
-            raise BadValue(f"{message}: no Slurm has a task above {MAX_TASK_NUMBER}", hint)
-        first, last, step = found.groups()
-        if last and int(first) > int(last):
-            raise BadValue(f"{message}: {part} runs backwards", hint)
-        if step and int(step) == 0:
-            raise BadValue(f"{message}: {part} stands still, with steps of 0", hint)
-
-
-def chain(links: int) -> int:
-    """The number of a chain's links."""
-    if links < 2:
-        raise BadValue(f"is no chain: {links}", "give 2 or more; a job that runs once needs no --chain")
-    if links > MAX_LINKS:
-        raise BadValue(f"is too long a chain: {links}", f"give at most {MAX_LINKS}; Slurm's MaxArraySize may be less")
-    return links
-
-
 def port_range(text: str) -> str:
     hint = "write A-B within 1024-65535, at least 64 ports wide, for example 20000-20999"
     found = re.fullmatch(r"(\d+)-(\d+)", text)
@@ -285,54 +237,6 @@ def temp_dir(text: str) -> str:
         raise BadValue(f"has characters that Ray cannot take in its paths: {show(text)}", hint)
     if len(text.encode()) > MAX_TEMP_DIR:
         raise BadValue(f"is too long for Ray's sockets below it: {show(text)} (at most {MAX_TEMP_DIR} bytes)", hint)
-    return text
-
-
-_UNEXPANDED = "write the path out: neither ~ nor $ is expanded here; %u stands for your user name"
-
-
-def _mountable(path: str, hint: str) -> str:
-    """An absolute path that every runtime can take: they put it into lists and scripts of their own."""
-    if not path.startswith("/"):
-        raise BadValue(f"is not an absolute path: {show(path)}", _UNEXPANDED if path[:1] in ("~", "$") else hint)
-    if found := re.search(r"[,:$`\"'\\;\s]", path):
-        hint = _UNEXPANDED if found[0] == "$" else hint
-        raise BadValue(f"has a path with {found[0]!r}, which no container runtime takes: {show(path)}", hint)
-    return path
-
-
-def container_path(text: str) -> str:
-    return _mountable(text, "give an absolute path, as it is called inside the container")
-
-
-def mounts(items: tuple[str, ...]) -> tuple[str, ...]:
-    """Mounts as SRC:DST[:ro], whichever way they were written: separated by commas, or the source alone."""
-    hint = "write SRC:DST, SRC:DST:ro, or an absolute path alone, for example /data:/data:ro,/home"
-    found: dict[str, str] = {}  # by target: of two for the same place the later one counts
-    for item in (part.strip() for text in items for part in text.split(",")):
-        source, _, rest = item.partition(":")
-        target, _, mode = rest.partition(":")
-        if not item:
-            raise BadValue("has an empty item", hint)
-        if ":" not in item and not item.startswith("/"):
-            raise BadValue(f"has neither a colon nor an absolute path: {show(item)}", hint)
-        if item.endswith(":") or mode not in ("", "ro", "rw"):
-            raise BadValue(f"is not a mount: {show(item)}", hint)
-        _mountable(source, hint)
-        target = _mountable(target or source, hint).rstrip("/") or "/"
-        found.pop(target, None)
-        found[target] = f"{source.rstrip('/') or '/'}:{target}" + (":ro" if mode == "ro" else "")
-    return tuple(found.values())
-
-
-def image(text: str) -> str:
-    """A file (a path that begins with / or ./) or a name in a registry."""
-    if text.startswith(("~", "$")):
-        raise BadValue(f"is no path that the job can use: {show(text)}", _UNEXPANDED)
-    if re.search(r"[\s,;$`\"'\\]", text):
-        raise BadValue(f"cannot be an image: {show(text)}", "give a path without blanks, or a name like ubuntu:24.04")
-    if re.search(r"\.(sqsh|sqfs|squashfs|sif|simg)$", text) and not text.startswith(("/", "./", "../")):
-        raise BadValue(f"would be taken for a name in a registry: {show(text)}", f"write ./{text} or its full path")
     return text
 
 

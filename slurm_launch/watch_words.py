@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from slurm_launch.observe import UNKNOWN, Task
 from slurm_launch.run_report import clock, duration, tasks_in
+from slurm_launch.run_task import UNKNOWN, Task
 from slurm_launch.slurm_jobs import QueuePlace
 from slurm_launch.slurm_words import how_it_ended
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from slurm_launch import array_tasks, observe, slurm_jobs
+from slurm_launch.asking import Asking
 from slurm_launch.errors import LaunchError, UsageError
 from slurm_launch.follow import Follower
 from slurm_launch.joblog import MARK, Life, Lives
 from slurm_launch.logfile import MOST, LogFile
-from slurm_launch.observe import UNKNOWN, Asking, Task
+from slurm_launch.run_task import UNKNOWN, Task
 from slurm_launch.runs import Run
 from slurm_launch.slurm_jobs import QueuePlace
 from slurm_launch.task_points import PointsOf, points_of

@@ -14,7 +14,7 @@ from slurm_launch.cli.output import markup, note, print_json, printable
 from slurm_launch.cli.run_argument import RunArgument, asking, found
 from slurm_launch.errors import SlurmUnavailable
 from slurm_launch.explain import Explanation, explain_task
-from slurm_launch.observe import Task
+from slurm_launch.run_task import Task
 from slurm_launch.runs import Run
 from slurm_launch.task_points import points_of
 

@@ -16,7 +16,7 @@ from slurm_launch.cli.output import markup, note, print_error, print_json, warn
 from slurm_launch.cli.run_argument import asking, complete, current_directory, found
 from slurm_launch.cli.table import print_table, table_lines
 from slurm_launch.errors import UsageError
-from slurm_launch.observe import Task
+from slurm_launch.run_task import Task
 from slurm_launch.runs import Run, user_name
 from slurm_launch.task_points import points_of
 from slurm_launch.task_table import task_rows

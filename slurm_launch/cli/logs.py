@@ -17,7 +17,7 @@ from slurm_launch.cli.output import markup, note
 from slurm_launch.cli.run_argument import RunArgument, asking, found
 from slurm_launch.errors import LaunchError, SlurmUnavailable, UsageError, WrongMoment
 from slurm_launch.logfile import LogFile, last_lines
-from slurm_launch.observe import Task
+from slurm_launch.run_task import Task
 from slurm_launch.runs import Run
 from slurm_launch.watching import Feed, Sight, Watch
 

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from slurm_launch import index
+from slurm_launch.asking import Asking
 from slurm_launch.errors import UsageError
-from slurm_launch.observe import Asking
 from slurm_launch.runs import Run
 
 HELP = (

@@ -12,8 +12,8 @@ from slurm_launch import watch_words as words
 from slurm_launch.cli.output import printable
 from slurm_launch.cli.terminal_text import Tail
 from slurm_launch.explain import explain_task
-from slurm_launch.observe import Task
 from slurm_launch.run_report import duration
+from slurm_launch.run_task import Task
 from slurm_launch.watching import Feed, Sight
 
 if TYPE_CHECKING:

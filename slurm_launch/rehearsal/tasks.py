@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from slurm_launch import array_tasks, launch, process, slurm, sweep_file
+from slurm_launch.array_values import task_numbers
 from slurm_launch.errors import LaunchError, UsageError
 from slurm_launch.launch import Tell
 from slurm_launch.rehearsal.rehearse import Audience, Performance, perform, without_waiting
 from slurm_launch.runs import Run
 from slurm_launch.script import Embedded
 from slurm_launch.spec import LaunchSpec
-from slurm_launch.values import BadValue, show, task_numbers
+from slurm_launch.values import BadValue, show
 
 ALL = "all"
 

@@ -30,9 +30,10 @@ PYTHON = str(VENV / "bin/python")
 # The command line has no flag for how long Slurm may take to answer.
 IMPATIENT = """
 import os, sys
-from slurm_launch import cli, observe
+from slurm_launch import cli
+from slurm_launch.asking import Asking
 from slurm_launch.cli import run_argument
-run_argument.asking = lambda: observe.Asking(os.environ, timeout=2)
+run_argument.asking = lambda: Asking(os.environ, timeout=2)
 cli.main(sys.argv[1:])
 """
 # Several calls in one process: to start Python takes longer than to answer.

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from slurm_launch import cancel, process, runs
+from slurm_launch.asking import Asking
 from slurm_launch.errors import SlurmUnavailable, UsageError
-from slurm_launch.observe import Asking
 from slurm_launch.process import Result
 from slurm_launch.runs import Run
 from tests.unit.conftest import Launcher

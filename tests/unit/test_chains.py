@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from slurm_launch import LaunchSpec, chains, observe
+from slurm_launch.asking import Asking
 from slurm_launch.errors import NoCommandCode
 from slurm_launch.explain import explain_task
 from slurm_launch.follow import Follower
-from slurm_launch.observe import Asking, Task
 from slurm_launch.process import Result
+from slurm_launch.run_task import Task
 from slurm_launch.runs import Run
 from tests.unit.queue_answers import GONE, NO_SACCT, queued
 from tests.unit.some_run import END, START, some_run

@@ -17,7 +17,7 @@ from slurm_launch.causes import RULES
 from slurm_launch.cli.explain import show, worth_telling
 from slurm_launch.evidence import Facts
 from slurm_launch.explain import Explanation, explain, explain_task
-from slurm_launch.observe import Task
+from slurm_launch.run_task import Task
 from slurm_launch.runs import Run
 from slurm_launch.slurm_jobs import JobState
 from tests.unit.conftest import Launcher

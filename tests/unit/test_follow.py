@@ -12,8 +12,8 @@ import pytest
 
 from slurm_launch import follow, observe, process, runs
 from slurm_launch.errors import LaunchError, NoCommandCode, SlurmUnavailable
-from slurm_launch.observe import Task
 from slurm_launch.process import Result
+from slurm_launch.run_task import TIMES, Task
 from slurm_launch.runs import Run
 from tests.unit.queue_answers import DOWN, GONE, NO_SACCT, queued, sacct
 from tests.unit.some_run import END, START, some_run
@@ -113,7 +113,7 @@ def test_the_record_learns_all_times(run: Run) -> None:
     started, ended = "2026-11-16T09:05:08", "2026-11-16T09:06:00"
     squeue = Result((), 0, queued("12", "COMPLETED", start=started, end=ended), "")
     assert Scripted([squeue]).wait(run) == 0
-    assert list(runs.read(run.record).tasks["12"]["times"]) == list(observe.TIMES)
+    assert list(runs.read(run.record).tasks["12"]["times"]) == list(TIMES)
 
 
 def test_what_squeue_forgets_of_an_array_is_in_the_record(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from slurm_launch import LaunchSpec, grow, index, inside, launch, runs
+from slurm_launch.asking import Asking
 from slurm_launch.errors import LaunchError, UsageError, WrongMoment
-from slurm_launch.observe import Asking
 from slurm_launch.process import Result
 from slurm_launch.runs import Run
 from slurm_launch.script import Joins

@@ -18,7 +18,7 @@ import pytest
 
 from slurm_launch import array_tasks, index, observe, runs
 from slurm_launch.errors import UsageError
-from slurm_launch.observe import Task
+from slurm_launch.run_task import Task
 from slurm_launch.runs import Run
 from tests.unit.some_run import some_run
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from slurm_launch import inside, process
+from slurm_launch.asking import Asking
 from slurm_launch.errors import LaunchError, SlurmUnavailable, UsageError, WrongMoment
 from slurm_launch.inside import Ear
-from slurm_launch.observe import Asking
 from slurm_launch.process import Result
 from slurm_launch.runs import Run
 from tests.unit.test_cancel import line

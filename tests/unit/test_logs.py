@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from slurm_launch import node_logs, observe, process
+from slurm_launch.asking import Asking
 from slurm_launch.cli import logs as verb
 from slurm_launch.errors import SlurmUnavailable, WrongMoment
-from slurm_launch.observe import Asking, Task
 from slurm_launch.process import Result
+from slurm_launch.run_task import Task
 from tests.unit.queue_answers import DOWN, GONE, NO_SACCT, queued
 from tests.unit.some_run import END, START, some_run
 

@@ -14,7 +14,8 @@ import pytest
 
 from slurm_launch import LaunchSpec, config, joblog, render, slurm
 from slurm_launch.joblog import Lives
-from slurm_launch.observe import Task, with_life
+from slurm_launch.observe import with_life
+from slurm_launch.run_task import Task
 
 Launcher = Callable[..., Any]  # tests/unit/conftest.py
 PARTS = Path(__file__).parents[2] / "templates/parts"

@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 from slurm_launch import artifacts, observe, process, runs
+from slurm_launch.asking import Asking
 from slurm_launch.errors import LaunchError, SlurmUnavailable
-from slurm_launch.observe import Asking, Task
 from slurm_launch.process import Result
+from slurm_launch.run_task import Task
 from slurm_launch.runs import Run
 from slurm_launch.slurm_words import how_it_goes, why_it_waits
 from tests.unit.some_run import some_run

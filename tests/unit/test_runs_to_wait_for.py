@@ -136,7 +136,7 @@ def test_what_cannot_be_joined(launcher: Launcher) -> None:
 def test_status_tells_what_a_run_waits_for() -> None:
     from datetime import datetime, timezone
 
-    from slurm_launch.observe import Task
+    from slurm_launch.run_task import Task
 
     run = some_run(Path.cwd(), spec={"after-ok": ["train", "13"], "singleton": True})
     task = Task("12", "PENDING", "squeue", run.log, reason="Dependency")

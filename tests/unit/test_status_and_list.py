@@ -15,7 +15,7 @@ import pytest
 
 from slurm_launch import index, points_table, run_report, runs, task_points
 from slurm_launch.errors import UsageError
-from slurm_launch.observe import TIMES, Task
+from slurm_launch.run_task import TIMES, Task
 from slurm_launch.runs import Run
 from slurm_launch.sweep import Points
 from tests.unit.conftest import Launcher

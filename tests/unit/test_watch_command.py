@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from slurm_launch import process, watching
+from slurm_launch.asking import Asking
 from slurm_launch.cli import watch as verb
 from slurm_launch.cli import watch_view
-from slurm_launch.observe import Asking
 from slurm_launch.process import Result
 from tests.unit.queue_answers import NO_SACCT, queued
 from tests.unit.some_run import END, START, some_run

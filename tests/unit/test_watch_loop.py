@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from slurm_launch import array_tasks, joblog, process, runs
+from slurm_launch.asking import Asking
 from slurm_launch.errors import LaunchError, NoCommandCode, SlurmUnavailable, UsageError
 from slurm_launch.follow import TRIES
 from slurm_launch.logfile import LogFile
-from slurm_launch.observe import Asking
 from slurm_launch.process import Result
 from slurm_launch.runs import Run
 from slurm_launch.watching import AT_ONCE, Feed, InThread, Pace, Sight, Watch

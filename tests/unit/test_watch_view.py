@@ -16,8 +16,8 @@ from slurm_launch.cli.terminal_text import Tail
 from slurm_launch.cli.watch_view import Plain, screen_lines, summary
 from slurm_launch.joblog import Lives
 from slurm_launch.logfile import LogFile
-from slurm_launch.observe import Task
 from slurm_launch.run_report import clock
+from slurm_launch.run_task import Task
 from slurm_launch.slurm_jobs import QueuePlace, parse_place
 from slurm_launch.watching import Feed, Sight
 from tests.unit.some_run import END, JOINED, START, STARTING, some_run
