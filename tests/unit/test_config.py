@@ -454,7 +454,7 @@ class TestTexts:
 
     # Options beside which another one stands, too.
     SECOND = (
-        *("mem-per", "profile", "idle", "signal:", "array", "sweep-file", "chain"),
+        *("mem-per", "profile", "idle", "signal:", "array", "sweep-file", "chain", "grow"),
         *("head-cpus", "head-mem", "head-partition", "head-constraint", "worker-group"),
     )
 
