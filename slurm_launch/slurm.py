@@ -69,8 +69,8 @@ def of_outer_job(env: Mapping[str, str]) -> tuple[str, ...]:
 
     One of them is an option's, too: SLAUNCH_RUN_DIR. Such a folder of a job is no place for another job's files.
     """
-    names = [name for name in ("SLAUNCH_NODE_DIR", "SLAUNCH_RESTART") if name in env]
-    if "SLAUNCH_RESTART" in env and env.get("SLAUNCH_RUN_DIR", "").endswith(".run"):
+    names = [name for name in ("SLAUNCH_NODE_DIR", "SLAUNCH_RESTART", "SLAUNCH_LINK") if name in env]
+    if {"SLAUNCH_RESTART", "SLAUNCH_LINK"} & set(names) and env.get("SLAUNCH_RUN_DIR", "").endswith(".run"):
         names.append("SLAUNCH_RUN_DIR")
     return tuple(names)
 

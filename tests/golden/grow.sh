@@ -209,10 +209,6 @@ news() { # of the nodes, for a moment; then $joined are those whose Ray runs, an
   for node in "${nodes[@]}"; do kill -0 "${step_pids[${step_of[$node]}]}" 2>/dev/null || why[$node]=${why[$node]-its srun has ended}; done
   [[ ! ${ended_by-} ]] || asked_to_end
 }
-asked_to_end() {
-  [[ $(timeout 2 squeue -h -t all -j "$SLURM_JOB_ID" -o %r) != TimeLimit ]] || end 74 time-limit 'the time limit was reached' 'ask for more with --time'
-  end 75 ended-from-outside "the job was ended from outside ($ended_by)" 'scancel or preemption: sacct tells which'
-}
 watch_main() { # sets leaving when the main cluster is over: nothing answers there, and its log tells the end or another life, or it is so for 10 s
   ((SECONDS > asked_at)) || return 0
   asked_at=$SECONDS

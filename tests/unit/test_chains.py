@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import LaunchSpec, chains, observe
+from slurm_launch import LaunchSpec, chains, observe, slurm
 from slurm_launch.asking import Asking
 from slurm_launch.errors import NoCommandCode
 from slurm_launch.explain import explain_task
@@ -116,3 +116,10 @@ def test_a_chain_is_an_array_with_one_at_a_time() -> None:
     assert LaunchSpec(exp_name="x", command="true", chain=5).tasks() == "0-4%1"
     assert LaunchSpec(exp_name="x", command="true", array="1-3").tasks() == "1-3"
     assert LaunchSpec(exp_name="x", command="true").tasks() is None
+
+
+def test_a_launch_from_within_a_link_has_files_of_its_own() -> None:
+    """The folder of the chain is no place for them, though its variable is that of an option."""
+    inner = {"SLAUNCH_LINK": "1", "SLAUNCH_RUN_DIR": "/home/me/t.run", "SLAUNCH_PARTITION": "main"}
+    assert set(slurm.of_outer_job(inner)) == {"SLAUNCH_LINK", "SLAUNCH_RUN_DIR"}
+    assert slurm.of_outer_job({"SLAUNCH_RUN_DIR": "/home/me/t.run"}) == (), "a user's own wish"
