@@ -122,7 +122,8 @@ def _render(
             spec=spec,
             name=Raw(name),
             run=run,
-            run_path=run if run.startswith("/") else Raw('"$PWD"/' + shlex.quote(run)),
+            run_path=_in_the_job(run),
+            checkpoint_path=_in_the_job(spec.checkpoint_dir or run + ".run"),
             version=Raw(__version__),
             made_at=Raw(when.isoformat(timespec="seconds")),
             heading=Raw(_heading(spec, joins)),
@@ -278,6 +279,11 @@ def _container(spec: LaunchSpec) -> Container | None:
         setup_mark=Raw(_end_mark("\n".join(spec.container_setup), "END_OF_SETUP")),
         visible_gpus=gpu_kind(spec) == "nvidia",
     )
+
+
+def _in_the_job(path: str) -> Raw:
+    """A path as the job finds it: it begins in the directory from which it was submitted."""
+    return Raw(("" if path.startswith("/") else '"$PWD"/') + shlex.quote(path))
 
 
 def _array(words: Iterable[Word]) -> Raw:

@@ -87,6 +87,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "gpu_type": ("num_gpus",),
     "checkpoint_signal": ("signal_before", "requeue"),
     "max_restarts": ("requeue",),
+    "checkpoint_dir": ("requeue", "signal_before", "chain"),
     "max_parallel": ("sweep", "sweep_file", "array"),
     "points": ("sweep", "sweep_file"),
     **{
@@ -190,6 +191,9 @@ class LaunchSpec(BaseModel):
         None, JOB, "So many seconds before the time limit the command is told to save its work.", metavar="S", examples=(120,))
     checkpoint_signal: Annotated[Line, AfterValidator(values.signal_name)] | None = option(
         None, JOB, "The signal by which it is told. Default: USR1; without --signal-before TERM.", metavar="NAME", examples=("USR2",))
+    checkpoint_dir: Line | None = option(
+        None, JOB, "Folder that the command gets as SLAUNCH_RUN_DIR; each task of an array has one in it. Default: <name>.run, beside the log.",
+        metavar="DIR", examples=("/scratch/me/long",))
     max_restarts: Annotated[int, Field(ge=0)] | None = option(
         None, JOB, f"Requeue at most so many times. Default: {MAX_RESTARTS}.", metavar="N", examples=(10,))
     array: Annotated[Line, AfterValidator(array_values.array)] | None = option(

@@ -271,7 +271,7 @@ _OWN_VARIABLES = re.compile(
     r"RAY_ADDRESS|RAY_AUTH_.*|RAY_TMPDIR|SLURM_.*|SBATCH_.*|SRUN_.*|BASH_ENV|IFS|SHELLOPTS|BASHOPTS|SECONDS"
     # The script's own names, in the order of their appearance: the command would see our value, not the user's.
     r"|main_(job|log|head|dir)|leaving|answered|asked_at|time_is_short"
-    r"|slaunch_(run|link|while|restarts?|signal|warning)|SLAUNCH_(LINK|RESTART|RUN_DIR)|reason|until|fate|ends|ended_by|command_pid|phase|run|start_timeout|min_nodes|on_node_loss|temp_base|ip_family|interface"
+    r"|slaunch_(run|folder|link|while|restarts?|signal|warning)|SLAUNCH_(LINK|RESTART|RUN_DIR)|reason|until|fate|ends|ended_by|command_pid|phase|run|start_timeout|min_nodes|on_node_loss|temp_base|ip_family|interface"
     r"|port_first|port_last|auth|keep_ray_logs|unmanaged_gpus|object_store|(srun|ray|ray_head|ray_worker)_args|command"
     r"|head|nodes|count|head_ip|port|attempt|step_pids|step_fds|joined|batch_pid|step_of|heard|words|why|never|token|dir"
     r"|job_dir|events|address|node_code|lost|ticked|ray|deadline|enough|ready_at|missing|command_took|node"

@@ -147,6 +147,10 @@ def _flags(flags: dict[str, Any], old: Run, wanted: Sequence[Number], whole: boo
         given["template"] = os.path.join(old.submit_dir, old.spec["template"])
     if not whole:
         given |= _restricted(old, wanted)
+    folder = os.path.join(old.run_dir, f"{old.name}.run")
+    if "checkpoint_dir" not in flags and not old.spec.get("checkpoint-dir") and os.path.isdir(folder):
+        given["checkpoint_dir"] = folder
+        note(f"the command finds its checkpoints in {folder}; --checkpoint-dir DIR begins anew")
     return given
 
 

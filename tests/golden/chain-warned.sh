@@ -111,9 +111,9 @@ export SLAUNCH_RESTART=${SLURM_RESTART_COUNT:-0} && slaunch_restart=$SLAUNCH_RES
 ((!slaunch_restart)) || [[ ! -e $slaunch_run.ray ]] || mv -T "$slaunch_run.ray" "$slaunch_run.ray-$((slaunch_restart - 1))"
 # The chain: this job runs several times, one after another. Each is a link.
 slaunch_link=${SLURM_ARRAY_TASK_ID:-0} && export SLAUNCH_LINK=$slaunch_link
-# A folder for checkpoints, the same in every life of the job and in every link of a chain.
-export SLAUNCH_RUN_DIR=${slaunch_run%"_${slaunch_link-}"}.run
-[[ -d $SLAUNCH_RUN_DIR ]] || mkdir -m 700 "$SLAUNCH_RUN_DIR" || environment_failed "mkdir $SLAUNCH_RUN_DIR"
+slaunch_folder="$PWD"/train_20260102-030405.run # for checkpoints: the same in every life of the job and in every link of the chain
+export SLAUNCH_RUN_DIR=$slaunch_folder
+(umask 077 && mkdir -p "$SLAUNCH_RUN_DIR") || environment_failed "mkdir $SLAUNCH_RUN_DIR"
 slaunch_while=notok # the chain goes on while links end like this
 unset reason && eval "$(declare -f end | sed '1s/end/end_link/')" # what every job does at its end
 end() { # and before it: the links that still wait may not be wanted any more

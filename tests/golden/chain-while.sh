@@ -36,9 +36,9 @@ trap '[[ ! ${command_pid-} ]] || kill -USR1 -- "-$command_pid"' USR1 && trap '[[
 unset ended_by command_pid job_dir && trap 'ended_by=SIGTERM' TERM && trap : PIPE && phase=environment SECONDS=0
 # The chain: this job runs several times, one after another. Each is a link.
 slaunch_link=${SLURM_ARRAY_TASK_ID:-0} && export SLAUNCH_LINK=$slaunch_link
-# A folder for checkpoints, the same in every life of the job and in every link of a chain.
-export SLAUNCH_RUN_DIR=${slaunch_run%"_${slaunch_link-}"}.run
-[[ -d $SLAUNCH_RUN_DIR ]] || mkdir -m 700 "$SLAUNCH_RUN_DIR" || environment_failed "mkdir $SLAUNCH_RUN_DIR"
+slaunch_folder="$PWD"/train_20260102-030405.run # for checkpoints: the same in every life of the job and in every link of the chain
+export SLAUNCH_RUN_DIR=$slaunch_folder
+(umask 077 && mkdir -p "$SLAUNCH_RUN_DIR") || environment_failed "mkdir $SLAUNCH_RUN_DIR"
 slaunch_while=notok # the chain goes on while links end like this
 unset reason && eval "$(declare -f end | sed '1s/end/end_link/')" # what every job does at its end
 end() { # and before it: the links that still wait may not be wanted any more

@@ -108,9 +108,9 @@ unset ended_by reason until command_pid job_dir && trap 'ended_by=SIGTERM' TERM 
 # Ray's logs of the life before keep a name of their own.
 export SLAUNCH_RESTART=${SLURM_RESTART_COUNT:-0} && slaunch_restart=$SLAUNCH_RESTART
 ((!slaunch_restart)) || [[ ! -e $slaunch_run.ray ]] || mv -T "$slaunch_run.ray" "$slaunch_run.ray-$((slaunch_restart - 1))"
-# A folder for checkpoints, the same in every life of the job and in every link of a chain.
-export SLAUNCH_RUN_DIR=${slaunch_run%"_${slaunch_link-}"}.run
-[[ -d $SLAUNCH_RUN_DIR ]] || mkdir -m 700 "$SLAUNCH_RUN_DIR" || environment_failed "mkdir $SLAUNCH_RUN_DIR"
+slaunch_folder="$PWD"/train_20260102-030405.run # for checkpoints: the same in every life of the job
+export SLAUNCH_RUN_DIR=$slaunch_folder
+(umask 077 && mkdir -p "$SLAUNCH_RUN_DIR") || environment_failed "mkdir $SLAUNCH_RUN_DIR"
 
 # ---- 2. Environment: loaded once, here; the nodes get it from srun ----
 command -v ray >/dev/null || environment_failed 'ray is not in PATH'

@@ -154,7 +154,7 @@ def test_a_task_of_an_array_is_requeued_alone(cluster: Cluster) -> None:
         ("COMPLETED", "0"),
         ("COMPLETED", "1"),
     ]
-    assert all(cluster.path(f"{HOME}/{task.name}.run").is_dir() for task in tasks)
+    assert all(cluster.path(f"{HOME}/{array.name}.run/{number}").is_dir() for number in (0, 1))
 
 
 def test_a_command_that_does_not_end_is_ended(cluster: Cluster) -> None:

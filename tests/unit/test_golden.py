@@ -79,6 +79,7 @@ CASES: dict[str, dict[str, Any]] = {
         "signal": "B:TERM@120",
         "requeue": True,
         "checkpoint_signal": "HUP",
+        "checkpoint_dir": "/scratch/me/check points",
         "max_restarts": 3,
         "array": "0-9%3",
         "chdir": "/scratch/me/my runs",

@@ -191,9 +191,24 @@ def test_the_former_lifes_logs_of_ray_keep_their_place(tmp_path: Path) -> None:
     (tmp_path / "x.ray").mkdir()
     (tmp_path / "x.ray/mine").touch()
     begin = "\n".join((PARTS / name).read_text() for name in ("requeue.sh", "run-folder.sh"))
-    code = f"slaunch_run=x slaunch_warning=0 slaunch_signal=TERM slaunch_restarts=5\n{begin}\ntrap - EXIT"
+    code = f"slaunch_run=x slaunch_folder=x.run slaunch_warning=0 slaunch_signal=TERM slaunch_restarts=5\n{begin}\ntrap - EXIT"
     env = {"SLURM_RESTART_COUNT": "1", "PATH": "/usr/bin:/bin"}
     done = subprocess.run(["bash", "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(path.name for path in tmp_path.glob("x.*")) == ["x.ray-0", "x.run"]
     assert (tmp_path / "x.ray-0/mine").exists()
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")
+@pytest.mark.parametrize(("array", "below"), [(None, ""), ("0-3", "/2")])
+def test_the_folder_for_checkpoints(tmp_path: Path, array: str | None, below: str) -> None:
+    """Whatever its name is: it reaches the command to the letter, and each task has its own."""
+    name = "it's $HOME; `x`"
+    spec = LaunchSpec(exp_name="x", command="true", requeue=True, checkpoint_dir=name, array=array)
+    before, found, _ = render(spec, name="x").partition("\n# ---- 2.")
+    assert found
+    code = f'{before}\ntrap - EXIT\nprintf %s "$SLAUNCH_RUN_DIR"'
+    env = {"PATH": "/usr/bin:/bin", **({"SLURM_ARRAY_TASK_ID": "2"} if array else {})}
+    done = subprocess.run(["bash", "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{tmp_path}/{name}{below}"
+    assert (tmp_path / f"{name}{below}").stat().st_mode & 0o777 == 0o700

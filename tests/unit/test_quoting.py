@@ -118,6 +118,7 @@ def test_every_text_option_has_a_witness() -> None:
     """An option that is added to the spec belongs into BY_SHELL, unless it is a directive."""
     others = {"exp_name", "gpu_type", "interface", "port_range", "sbatch", "no_sbatch"}  # tested below
     others |= {"container_arg", "container_setup"}  # likewise
+    others |= {"checkpoint_dir"}  # tests/unit/test_long_jobs.py
     others |= {"head_mem", "head_partition", "head_constraint", "worker_group"}  # likewise
     others |= {"after", "after_ok", "after_any", "after_notok"}  # test_runs_to_wait_for.py
     others |= {"sweep", "sweep_file", "points"}  # tests/unit/test_sweep_values.py, test_placeholders.py

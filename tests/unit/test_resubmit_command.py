@@ -90,6 +90,20 @@ def test_a_plain_run_again(launcher: Launcher, launched: Any, slurm: Slurm) -> N
     assert launcher("resubmit", "21", "--parsable").out == "23\n"
 
 
+def test_it_goes_on_from_its_checkpoints(launcher: Launcher, launched: Any) -> None:
+    """Also the third run: the folder is the first one's."""
+    old = launched("--requeue")
+    folder = f"{old.run_dir}/{old.name}.run"
+    assert "checkpoint-dir" not in new_run(launcher("resubmit", "21", "--json")).spec, "there is none yet"
+    Path(folder).mkdir()
+    answer = launcher("resubmit", "21", "--json")
+    assert f"the command finds its checkpoints in {folder}; --checkpoint-dir DIR begins anew" in answer.err
+    second = new_run(answer)
+    third = new_run(launcher("resubmit", str(second.job_id), "--json"))
+    assert [run.spec["checkpoint-dir"] for run in (second, third)] == [folder, folder]
+    assert new_run(launcher("resubmit", "21", "--json", "--checkpoint-dir", "new")).spec["checkpoint-dir"] == "new"
+
+
 def test_only_if_it_failed(launcher: Launcher, launched: Any, slurm: Slurm) -> None:
     launched()
     for state, words in (("RUNNING", "not over yet, so not run again: 21"), ("COMPLETED", "has failed\n")):
