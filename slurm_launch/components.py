@@ -124,9 +124,12 @@ def _with_own_memory(found: list[LaunchSpec]) -> list[LaunchSpec]:
         if component.mem is None or all(later.mem is not None for later in found[place + 1 :]):
             continue
         megabytes = _megabytes(component.mem)
+        hint = "say mem for the others too: --mem SIZE for all, or mem=SIZE in each --worker-group"
         if not megabytes:
-            hint = "say mem for the others too: --mem SIZE for all, or mem=SIZE in each --worker-group"
             raise BadValue("mem 0, all of a node's, cannot be said for some of a heterogeneous job's nodes", hint)
+        if component.exclusive or "exclusive" in component.sbatch:  # then all CPUs of a node count
+            what = f"mem {component.mem} beside --exclusive"
+            raise BadValue(f"{what} cannot be said for some of a heterogeneous job's nodes", hint)
         per_cpu = -(-megabytes // (component.cpus_per_task or 1))
         found[place] = component.model_copy(update={"mem": None, "mem_per_cpu": f"{per_cpu}M"})
     return found

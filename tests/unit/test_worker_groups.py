@@ -101,6 +101,9 @@ def test_the_number_of_nodes_counts_the_head() -> None:
         ({"worker_group": ["n=2"], "node": "n[1-2]"}, "--node does not tell"),
         ({"head_cpus": 1, "node": "n[1-2]", "num_nodes": 2}, "the head has one of its own"),
         ({"head_mem": "0", "num_nodes": 2}, "mem 0, all of a node's"),
+        ({"worker_group": ["n=1,mem=64G", "n=1"], "exclusive": True}, "cannot be said for some"),
+        ({"worker_group": ["n=1", "n=1,mem=64G", "n=1"], "sbatch": {"exclusive": "user"}}, "cannot be said for some"),
+        ({"head_mem": "1G", "num_nodes": 2, "sbatch": ["exclusive"]}, "cannot be said for some"),
         ({"worker_group": ["n=1,gpus=2"], "gpu_directive": "none"}, "--gpu-directive none"),
         ({"worker_group": ["n=1,labels=cpu"]}, "has a labels that is a resource of Ray's own"),
         ({"worker_group": [{"n": [1]}]}, "has a value of the wrong type"),
@@ -142,6 +145,8 @@ def test_the_head_takes_neither_gpus_nor_what_chooses_the_workers_nodes() -> Non
         ({"mem_per_gpu": "2G", "num_gpus": 1}, ["", "mem-per-gpu=2G", "mem-per-gpu=2G"]),
         ({"group": "mem=500K,cpus=2"}, ["", "mem-per-cpu=1M", ""]),
         ({"group": "mem=3G", "mem": "4G"}, ["mem=4G", "mem=3G", "mem=4G"]),
+        ({"group": "mem=3G", "mem": "4G", "exclusive": True}, ["mem=4G", "mem=3G", "mem=4G"]),
+        ({"head_mem": "1G", "exclusive": True}, ["mem-per-cpu=1024M", "", ""]),
     ],
 )
 def test_memory_is_said_so_that_sbatch_does_not_hand_it_on(options: dict[str, Any], memory: list[str]) -> None:
