@@ -77,6 +77,9 @@ def check(spec: LaunchSpec) -> None:
     if spec.gpu_directive == "none" and any(group.gpus not in (None, spec.num_gpus) for group in groups(spec)):
         hint = "say --num-gpus for all, or another --gpu-directive"
         raise BadValue("--gpu-directive none leaves it to Slurm, so a --worker-group cannot have gpus of its own", hint)
+    for group in groups(spec):
+        if group.gpu_type is not None and not (spec.num_gpus if group.gpus is None else group.gpus):
+            raise BadValue(f"--worker-group has gpu-type={group.gpu_type}, but no GPU", "add gpus=N to it")
     components(spec)
 
 

@@ -28,7 +28,7 @@ def check(spec: LaunchSpec) -> None:
             "give a smaller --min-nodes or a larger --num-nodes",
         )
     _tasks_fit(spec)
-    if spec.gpu_type is not None and spec.num_gpus == 0 and not spec.worker_group:
+    if spec.gpu_type is not None and spec.num_gpus == 0 and not any(group.gpus for group in components.groups(spec)):
         raise BadValue("--gpu-type without --num-gpus asks for no GPU", "add --num-gpus N")
     _dependencies_fit(spec)
     _lives_fit(spec)
