@@ -152,6 +152,18 @@ class TestWhatTheOtherClusterLacks:
         assert answer.code == 0, answer.err
         assert f"note: {note} now: old.sh (its spec)\n" in answer.err
 
+    def test_the_points_that_the_command_uses(self, launcher: Launcher) -> None:
+        command = """echo {a} "$b" ${c} $dd '{{e}}' $f"""
+        keys = [word for key in "abcdef" for word in ("--sweep", f"{key}=1,2")]
+        answer = launcher("render", "--exp-name", "x", *keys, "--command", command)
+        Path("old.sh").write_text(answer.out)
+        told = "the job is no sweep any more: there is no value for {a}, $b, {c}, {e} in its command"
+        for verb in ("render", "check"):
+            for other in ("--chain", "3"), ("--array", "0-3"):
+                assert told in launcher(verb, "--from", "old.sh", *other, "--env", "f=1").err
+            assert "no sweep" not in launcher(verb, "--from", "old.sh", "--chain", "3", "--command", "true").err
+            assert "no sweep" not in launcher(verb, "--from", "old.sh").err
+
     def test_a_profile_may_say_what_chains_do(self, launcher: Launcher) -> None:
         profile("p", "chain-while: notok")
         assert launcher("render", *GOOD, "--profile", "p").code == 0
