@@ -335,6 +335,9 @@ def _one_text(node: Any, key: str, describe: Describe) -> Any:
     at = describe(node.start_mark.line + 1)
     if any(item.id != "scalar" for item in node.value):
         raise UsageError(f"{key} has an item that is not a plain text", at=at, hint="put no list into a list")
+    if any(_is_null(item) for item in node.value):
+        hint = 'write "" for a value without text, or put it in quotes'
+        raise UsageError(f"{key} has an item without a value", at=at, hint=hint)
     try:
         text = written([_text(item, key, at) for item in node.value])
     except ValueError as problem:
