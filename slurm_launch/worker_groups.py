@@ -48,7 +48,8 @@ def _pair(key: str, value: object) -> str:
 
 def quoted(value: str) -> str:
     """A value such that it stays one among others: partition="big,short"."""
-    return '"' + value.replace('"', '""') + '"' if re.search(r'[",\[\]]', value) else value
+    bare = re.sub(r'\[[^\[\]"]*\]', "", value)  # within brackets a comma does no harm
+    return '"' + value.replace('"', '""') + '"' if re.search(r'[",\[\]]', bare) else value
 
 
 def _unquoted(value: str) -> str:
