@@ -77,6 +77,9 @@ def check(spec: LaunchSpec) -> None:
     if spec.gpu_directive == "none" and any(group.gpus not in (None, spec.num_gpus) for group in groups(spec)):
         hint = "say --num-gpus for all, or another --gpu-directive"
         raise BadValue("--gpu-directive none leaves it to Slurm, so a --worker-group cannot have gpus of its own", hint)
+    for group in groups(spec):
+        if group.gpu_type is not None and not (spec.num_gpus if group.gpus is None else group.gpus):
+            raise BadValue(f"--worker-group has gpu-type={group.gpu_type}, but no GPU", "add gpus=N to it")
     components(spec)
 
 
@@ -124,9 +127,12 @@ def _with_own_memory(found: list[LaunchSpec]) -> list[LaunchSpec]:
         if component.mem is None or all(later.mem is not None for later in found[place + 1 :]):
             continue
         megabytes = _megabytes(component.mem)
+        hint = "say mem for the others too: --mem SIZE for all, or mem=SIZE in each --worker-group"
         if not megabytes:
-            hint = "say mem for the others too: --mem SIZE for all, or mem=SIZE in each --worker-group"
             raise BadValue("mem 0, all of a node's, cannot be said for some of a heterogeneous job's nodes", hint)
+        if component.exclusive or "exclusive" in component.sbatch:  # then all CPUs of a node count
+            what = f"mem {component.mem} beside --exclusive"
+            raise BadValue(f"{what} cannot be said for some of a heterogeneous job's nodes", hint)
         per_cpu = -(-megabytes // (component.cpus_per_task or 1))
         found[place] = component.model_copy(update={"mem": None, "mem_per_cpu": f"{per_cpu}M"})
     return found

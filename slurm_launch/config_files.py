@@ -17,6 +17,7 @@ from typing import Any
 from slurm_launch.errors import UsageError
 from slurm_launch.layers import Given, Item, Layer, field_of_key, is_list, is_mapping
 from slurm_launch.values import show
+from slurm_launch.worker_groups import quoted
 
 PROJECT_FILE = "slurm-launch.yaml"
 FOLDER = "slurm-launch"  # below $XDG_CONFIG_HOME and /etc/xdg
@@ -320,7 +321,9 @@ def _items(node: Any, key: str, describe: Describe) -> Iterator[Item]:
         if label in seen:
             raise UsageError(f"{key} has {label} twice", at=f"{seen[label]} and {at}", hint="keep one")
         seen[label] = at
-        yield Item(label if _is_null(value) else f"{label}={_text(value, key, at)}", at)
+        text = _text(value, key, at)
+        text = quoted(text) if key == "worker-group" else text
+        yield Item(label if _is_null(value) else f"{label}={text}", at)
 
 
 def _one_text(node: Any, key: str, describe: Describe) -> Any:
@@ -332,6 +335,9 @@ def _one_text(node: Any, key: str, describe: Describe) -> Any:
     at = describe(node.start_mark.line + 1)
     if any(item.id != "scalar" for item in node.value):
         raise UsageError(f"{key} has an item that is not a plain text", at=at, hint="put no list into a list")
+    if any(_is_null(item) for item in node.value):
+        hint = 'write "" for a value without text, or put it in quotes'
+        raise UsageError(f"{key} has an item without a value", at=at, hint=hint)
     try:
         text = written([_text(item, key, at) for item in node.value])
     except ValueError as problem:

@@ -28,7 +28,7 @@ def check(spec: LaunchSpec) -> None:
             "give a smaller --min-nodes or a larger --num-nodes",
         )
     _tasks_fit(spec)
-    if spec.gpu_type is not None and spec.num_gpus == 0 and not spec.worker_group:
+    if spec.gpu_type is not None and spec.num_gpus == 0 and not any(group.gpus for group in components.groups(spec)):
         raise BadValue("--gpu-type without --num-gpus asks for no GPU", "add --num-gpus N")
     _dependencies_fit(spec)
     _lives_fit(spec)
@@ -90,6 +90,24 @@ def _lives_fit(spec: LaunchSpec) -> None:
         raise BadValue("--max-restarts without --requeue has no effect", "add --requeue")
     if spec.checkpoint_signal is not None and not spec.goes_on:
         raise BadValue("--checkpoint-signal without --signal-before has no effect", "add --signal-before 120")
+    _hatches_agree(spec)
+
+
+def _hatches_agree(spec: LaunchSpec) -> None:
+    """The script counts on its own directives: it would wait for a warning or a life that never comes."""
+    if "requeue" in spec.sbatch:
+        raise BadValue("--sbatch requeue is not known to the script", "use --requeue")
+    if spec.requeue and "no-requeue" in spec.sbatch:
+        raise BadValue("--requeue and --sbatch no-requeue exclude one another", "give one of them")
+    if spec.requeue and "requeue" in spec.no_sbatch:
+        raise BadValue("--no-sbatch requeue takes away what --requeue is", "leave one of them out")
+    if spec.signal_before is None:
+        return
+    if "signal" in spec.no_sbatch:
+        raise BadValue("--no-sbatch signal takes away what --signal-before is", "leave one of them out")
+    for name, instead in (("signal", "leave it out"), ("time", "use --time")):
+        if name in spec.sbatch:
+            raise BadValue(f"--signal-before and --sbatch {name} exclude one another", instead)
 
 
 def _container_fits(spec: LaunchSpec) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 
 from slurm_launch.directives import directive_lines
 from slurm_launch.spec import LaunchSpec
@@ -28,6 +29,12 @@ def lost_container(old: LaunchSpec, new: LaunchSpec) -> str | None:
     if old.image is None or new.image is not None:
         return None
     return f"the job runs without a container now; it was in the image {old.image}"
+
+
+def lost_keys(keys: Iterable[str], new: LaunchSpec) -> list[str]:
+    """Of the keys of a sweep that is none any more, those that the command still uses, as they stand there."""
+    found = (re.search(rf"\{{{key}\}}|\${key}\b", new.command) for key in keys if key not in new.env)
+    return [use[0] for use in found if use]
 
 
 def _directives(spec: LaunchSpec) -> dict[str, str]:

@@ -12,7 +12,8 @@ from slurm_launch.components import components
 from slurm_launch.layers import Given, Layer, merge, value_of
 from slurm_launch.profiles import Partition, Site
 from slurm_launch.spec import NEEDS, LaunchSpec, flag_name
-from slurm_launch.values import seconds, show
+from slurm_launch.values import BadValue, seconds, show
+from slurm_launch.worker_groups import parse
 
 _IMAGES = ("container_image", "head_image", "worker_image")
 
@@ -108,7 +109,12 @@ def _told(kinds: dict[str | None, list[str]]) -> str:
 
 def _has_gpus(job: Job) -> bool:
     count = job.value("num_gpus")
-    return isinstance(count, int) and count > 0
+    groups = job.value("worker_group")
+    try:
+        in_groups = any(parse(text).gpus for text in groups) if isinstance(groups, list) else False
+    except BadValue:  # the spec's own check will say what is wrong with it
+        in_groups = False
+    return in_groups or (isinstance(count, int) and count > 0)
 
 
 def _wanted(job: Job, name: str) -> bool:
@@ -139,7 +145,7 @@ def _drop_unused(job: Job, own: Layer, inherited: set[str]) -> None:
             used, lacking = container, "a container"
         else:
             used = any(_wanted(job, other) for other in needed)
-            lacking = "an array" if "sweep" in needed else flag_name(needed[0])
+            lacking = "an array" if "array" in needed else "a sweep" if "sweep" in needed else flag_name(needed[0])
         if name in job.merged and not used and (name not in own or name in inherited):
             given = job.unused[name] = job.merged.pop(name)
             if name in inherited and value_of(name, given):

@@ -90,6 +90,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "checkpoint_dir": ("requeue", "signal_before", "chain"),
     "max_parallel": ("sweep", "sweep_file", "array"),
     "points": ("sweep", "sweep_file"),
+    "chain_while": ("chain",),
     **{
         f"container_{name}": IMAGES
         for name in ("mounts", "workdir", "home", "writable", "cleanenv", "gpus", "setup", "arg")

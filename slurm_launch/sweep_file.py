@@ -135,7 +135,7 @@ def _read_jsonl(path: str, text: str) -> Iterator[Row]:
         if not line.strip():
             continue
         try:  # numbers as they are written: 1e-3 stays 1e-3
-            point = json.loads(line, parse_float=str, parse_int=str, object_pairs_hook=_Pairs)
+            point = json.loads(line, parse_float=str, parse_int=str, parse_constant=str, object_pairs_hook=_Pairs)
         except (ValueError, RecursionError) as error:
             at, hint = f"{path}:{number}", 'write an object a line: {"lr": 1e-3, "seed": 0}'
             raise UsageError(f"--sweep-file has a line that is no JSON: {error}", at=at, hint=hint) from None
@@ -171,6 +171,9 @@ def _read_yaml(path: str, text: str) -> Iterator[Row]:
             if key.id != "scalar" or value.id != "scalar":
                 at = f"{path}:{value.start_mark.line + 1}"
                 raise UsageError("--sweep-file has a point with a list or mapping in it", at=at, hint=hint)
+            if value.tag == "tag:yaml.org,2002:null":
+                at, message = f"{path}:{value.start_mark.line + 1}", f"--sweep-file has no value for {show(key.value)}"
+                raise UsageError(message, at=at, hint='write "" for a value without text, or put it in quotes')
         yield line, [(key.value, value.value) for key, value in node.value]
 
 

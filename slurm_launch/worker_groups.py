@@ -13,6 +13,7 @@ from slurm_launch.values import BadValue, show
 
 EXAMPLE = "n=2,gpus=8,partition=big,labels=fast"
 MOST_NODES = 100_000
+_QUOTED = r'"(?:[^"]|"")*"'  # as in the values of a sweep
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,37 @@ def as_text(item: Any) -> Any:
     """A mapping, as YAML and Python have it, as the same text that a flag takes."""
     if not isinstance(item, Mapping):
         return item
-    return ",".join(f"{key}={_one(key, value)}" for key, value in item.items())
+    return ",".join(_pair(str(key), value) for key, value in item.items())
 
 
-def _one(key: object, value: object) -> str:
+def _pair(key: str, value: object) -> str:
+    _field(key)  # n=1,gpus is none
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise BadValue(f"has a value of the wrong type: {key}: {show(value)}", f"write it as text: {EXAMPLE}")
-    return str(value)
+    return f"{key}={quoted(str(value))}"
+
+
+def quoted(value: str) -> str:
+    """A value such that it stays one among others: partition="big,short"."""
+    bare = re.sub(r'\[[^\[\]"]*\]', "", value)  # within brackets a comma does no harm
+    return '"' + value.replace('"', '""') + '"' if re.search(r'[",\[\]]', bare) else value
+
+
+def _unquoted(value: str) -> str:
+    if not value.startswith('"'):
+        return value
+    if not re.fullmatch(_QUOTED, value):
+        raise BadValue(f"has a quote without its end: {show(value)}", 'write "big,short"; a quote within is ""')
+    return value[1:-1].replace('""', '"')
+
+
+def _field(key: str) -> str:
+    name = key.replace("-", "_")
+    if name not in _READERS:
+        close = get_close_matches(key, _KEYS, n=1, cutoff=0.5)
+        hint = (f"did you mean {close[0]!r}? " if close else "") + f"there are {', '.join(_KEYS)}"
+        raise BadValue(f"has an unknown key: {show(key)}", hint)
+    return name
 
 
 def checked(text: str) -> str:
@@ -54,15 +79,13 @@ def parse(text: str) -> WorkerGroup:
     found: dict[str, Any] = {}
     for part in _parts(text):
         key, equals, value = (word.strip() for word in part.partition("="))
-        name = key.replace("-", "_")
         if not equals or not value:
-            raise BadValue(f"has a part without a value: {show(part)}", f"write KEY=VALUE, for example {EXAMPLE}")
-        if name not in _READERS:
-            close = get_close_matches(key, _KEYS, n=1, cutoff=0.5)
-            hint = (f"did you mean {close[0]!r}? " if close else "") + f"there are {', '.join(_KEYS)}"
-            raise BadValue(f"has an unknown key: {show(key)}", hint)
+            hint = f'write KEY=VALUE, for example {EXAMPLE}; a value with commas goes in "..."'
+            raise BadValue(f"has a part without a value: {show(part)}", hint)
+        name = _field(key)
         if name in found:
             raise BadValue(f"says {key} twice: {show(text)}", "keep one; repeat --worker-group for another group")
+        value = _unquoted(value)
         try:
             found[name] = _READERS[name](value)
         except BadValue as error:
@@ -80,9 +103,9 @@ def parse(text: str) -> WorkerGroup:
 
 
 def _parts(text: str) -> list[str]:
-    """What stands between the commas outside of brackets: node=n[1,3] is one part."""
+    """What stands between the commas outside of quotes and brackets: node=n[1,3] is one part."""
     found, begin = [], 0
-    for mark in re.finditer(r"\[[^\[\]]*\]|,", text):
+    for mark in re.finditer(rf"{_QUOTED}|\[[^\[\]]*\]|,", text):
         if mark[0] == ",":
             found.append(text[begin : mark.start()])
             begin = mark.end()
@@ -99,6 +122,12 @@ def _number(least: int) -> Callable[[str], int]:
         return int(text)
 
     return read
+
+
+def _partition(text: str) -> str:
+    if re.search(r"[\[\]]", text):
+        raise BadValue(f"is no name of a partition: {show(text)}", 'of several write partition="big,short"')
+    return values.filled(text)
 
 
 # What Ray takes for both parts of a label.
@@ -146,7 +175,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "gpu_type": values.filled,
     "cpus": _number(1),
     "mem": values.memory,
-    "partition": values.filled,
+    "partition": _partition,
     "constraint": values.filled,
     "node": values.nodelist,
     "labels": _labels,

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from slurm_launch import artifacts, launch, process, slurm, sweep_parts
-from slurm_launch.cli.doubts import absent_images, old_spec, warn_of_lost_container
+from slurm_launch.cli.doubts import absent_images, old_spec, warn_of_lost_container, warn_of_lost_points
 from slurm_launch.cli.options import FromScript, origin, points_from, read_script, resolve, verb_app
 from slurm_launch.cli.output import print_json
 from slurm_launch.errors import SlurmUnavailable, SubmitRefused, UsageError
@@ -44,6 +44,7 @@ def check(
     found = resolve(flags, embedded)
     spec = found.spec()
     warn_of_lost_container(old_spec(embedded), spec)
+    warn_of_lost_points(embedded, spec)
     when = datetime.now()
     name = artifacts.run_name(spec.exp_name, when)
     elsewhere = found.elsewhere

@@ -33,6 +33,15 @@ def warn_of_lost_container(old: LaunchSpec | None, new: LaunchSpec) -> None:
             warn(text)
 
 
+def warn_of_lost_points(embedded: Embedded | None, new: LaunchSpec) -> None:
+    if embedded is not None and embedded.points is not None and not new.is_sweep:
+        from slurm_launch.retarget import lost_keys
+
+        if keys := lost_keys(embedded.points.keys, new):
+            text = f"the job is no sweep any more: there is no value for {', '.join(keys)} in its command"
+            warn(f"{text}; give another --command")
+
+
 def old_spec(embedded: Embedded | None) -> LaunchSpec | None:
     """The job that a script was made for, without this machine; None when it cannot be told."""
     if embedded is None:

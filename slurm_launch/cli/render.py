@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from slurm_launch import artifacts, dependencies
-from slurm_launch.cli.doubts import checked, old_spec
+from slurm_launch.cli.doubts import checked, old_spec, warn_of_lost_points
 from slurm_launch.cli.options import FromScript, origin, points_from, read_script, resolve, verb_app
 from slurm_launch.cli.output import note, print_json
 from slurm_launch.script import render_script
@@ -24,6 +24,7 @@ def render(
     found = resolve(flags, embedded)
     old = old_spec(embedded)
     spec = checked(found, old)
+    warn_of_lost_points(embedded, spec)
     when = datetime.now().astimezone()
     name = artifacts.run_name(spec.exp_name, when)
     points = points_from(embedded, found)

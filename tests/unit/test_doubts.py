@@ -130,6 +130,45 @@ class TestWhatTheOtherClusterLacks:
         assert answer.code == 0
         assert "note: --gpu-type is left out, the job is without GPUs now: old.sh (its spec)\n" in answer.err
 
+    def test_gpus_of_a_group(self, launcher: Launcher) -> None:
+        profile("gpus", "gpu-type: a100")
+        for where in (("--gpu-type", "a100"), ("--profile", "gpus")):
+            script(launcher, "--worker-group", "n=1,gpus=2", *where)
+            assert "\n#SBATCH --gpus-per-node=a100:2\n" in Path("old.sh").read_text()
+            answer = launcher("render", "--from", "old.sh")
+            assert (answer.code, answer.err) == (0, "note: nothing changed: old.sh\n")
+
+    @pytest.mark.parametrize(
+        ("old", "new", "note"),
+        [
+            ("--chain 3 --chain-while notok", "--array 0-3", "--chain-while is left out, the job is without --chain"),
+            ("--sweep a=1,2 --points 1", "--array 0-3", "--points is left out, the job is without a sweep"),
+            ("--sweep a=1,2 --max-parallel 1", "--chain 2", "--max-parallel is left out, the job is without an array"),
+        ],
+    )
+    def test_other_tasks(self, old: str, new: str, note: str, launcher: Launcher) -> None:
+        script(launcher, *old.split())
+        answer = launcher("render", "--from", "old.sh", *new.split())
+        assert answer.code == 0, answer.err
+        assert f"note: {note} now: old.sh (its spec)\n" in answer.err
+
+    def test_the_points_that_the_command_uses(self, launcher: Launcher) -> None:
+        command = """echo {a} "$b" ${c} $dd '{{e}}' $f"""
+        keys = [word for key in "abcdef" for word in ("--sweep", f"{key}=1,2")]
+        answer = launcher("render", "--exp-name", "x", *keys, "--command", command)
+        Path("old.sh").write_text(answer.out)
+        told = "the job is no sweep any more: there is no value for {a}, $b, {c}, {e} in its command"
+        for verb in ("render", "check"):
+            for other in ("--chain", "3"), ("--array", "0-3"):
+                assert told in launcher(verb, "--from", "old.sh", *other, "--env", "f=1").err
+            assert "no sweep" not in launcher(verb, "--from", "old.sh", "--chain", "3", "--command", "true").err
+            assert "no sweep" not in launcher(verb, "--from", "old.sh").err
+
+    def test_a_profile_may_say_what_chains_do(self, launcher: Launcher) -> None:
+        profile("p", "chain-while: notok")
+        assert launcher("render", *GOOD, "--profile", "p").code == 0
+        assert "slaunch_while=notok" in launcher("render", *GOOD, "--profile", "p", "--chain", "2").out
+
     def test_is_used_where_it_can_be(self, launcher: Launcher) -> None:
         profile("old", "cpu-image: docker://x")
         profile("other", "container-runtime: apptainer\ngpu-image: docker://y")

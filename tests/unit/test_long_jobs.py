@@ -46,6 +46,16 @@ BAD = [
     (["--signal-before", "60", "--checkpoint-signal", "KILL"], "--checkpoint-signal is not a signal for this: 'KILL'"),
     (["--signal-before", "60", "--checkpoint-signal", "; rm"], "--checkpoint-signal is not a signal for this: '; rm'"),
     (["--env", "SLAUNCH_RUN_DIR=/x"], "SLAUNCH_RUN_DIR belongs to the script"),
+    (["--sbatch", "requeue"], "--sbatch requeue is not known to the script"),
+    (["--sbatch", "requeue", "--chain", "3"], "--sbatch requeue is not known to the script"),
+    (["--requeue", "--sbatch", "no-requeue"], "--requeue and --sbatch no-requeue exclude one another"),
+    (["--requeue", "--no-sbatch", "requeue"], "--no-sbatch requeue takes away what --requeue is"),
+    (["--signal-before", "100", "--no-sbatch", "signal"], "--no-sbatch signal takes away what --signal-before is"),
+    (
+        ["--signal-before", "100", "--sbatch", "signal=B:USR2@3"],
+        "--signal-before and --sbatch signal exclude one another",
+    ),
+    (["--signal-before", "100", "--sbatch", "time=1"], "--signal-before and --sbatch time exclude one another"),
 ]
 
 

@@ -57,6 +57,8 @@ def test_values_of_json_and_yaml_are_texts_as_they_are_written() -> None:
     assert read("p.jsonl", '{"a": true, "b": 1.50, "c": 10000000000000000000000}') == [
         {"a": "true", "b": "1.50", "c": "10000000000000000000000"}
     ]
+    assert read("p.jsonl", '{"a": NaN, "b": -Infinity}') == [{"a": "NaN", "b": "-Infinity"}]
+    assert read("p.yaml", "- {a: '~', b: 'null', c: ''}") == [{"a": "~", "b": "null", "c": ""}]
     assert read("p.yaml", "- {a: yes, b: 1.50, c: 1:30:00}") == [{"a": "yes", "b": "1.50", "c": "1:30:00"}]
 
 
@@ -92,6 +94,9 @@ BAD = {
     ("p.yaml", "- {lr: 1}\n- 3\n"): ("has an item that is no mapping", ":2"),
     ("p.yaml", "- {lr: 1}\n- {lr: [3]}\n"): ("has a point with a list or mapping in it", ":2"),
     ("p.yaml", "- {lr: 1}\n- {lr: 1, lr: 2}\n"): ("has 'lr' twice", ":2"),
+    ("p.yaml", "- {lr: 1}\n- {lr: ~}\n"): ("has no value for 'lr'", ":2"),
+    ("p.yaml", "- {lr: null}\n"): ("has no value for 'lr'", ":1"),
+    ("p.yaml", "- lr:\n"): ("has no value for 'lr'", ":1"),
     ("p.yaml", "- {lr: 1\n"): ("not valid YAML", ""),
     ("p.yaml", "- {lr: \x01}\n"): ("not valid YAML", ""),
     ("p.yaml", "[" * 10_000): ("not valid YAML", ""),

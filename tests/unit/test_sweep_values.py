@@ -149,6 +149,13 @@ def test_yaml_takes_lists_and_texts_and_a_flag_replaces_a_key(launcher: Launcher
     assert "#SBATCH --array=0-1%2\n" in text
 
 
+@pytest.mark.parametrize("text", ["{lr: [1, ~]}", "{lr: [null]}", "{lr: ~}"])
+def test_null_is_no_value(launcher: Launcher, text: str) -> None:
+    Path("slurm-launch.yaml").write_text(f"sweep: {text}\n")
+    answer = launcher("render", "--exp-name", "t", "--command", "echo {lr}")
+    assert (answer.code, "slurm-launch.yaml:1" in answer.err) == (2, True)
+
+
 def test_an_array_on_the_command_line_replaces_the_sweep_of_a_file(launcher: Launcher) -> None:
     Path("slurm-launch.yaml").write_text("sweep: {lr: 0..3}\n")
     answer = launcher("render", "--exp-name", "t", "--command", "echo {lr}", "--array", "0-3", "--max-parallel", "2")

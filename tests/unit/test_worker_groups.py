@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from slurm_launch.components import components, groups, ray_labels, ray_resource
 from slurm_launch.directives import directive_lines
 from slurm_launch.errors import InvalidSpec
 from slurm_launch.values import BadValue
-from slurm_launch.worker_groups import parse
+from slurm_launch.worker_groups import WorkerGroup, parse
 
 PLAIN: dict[str, Any] = {"exp_name": "t", "command": "true"}
 
@@ -54,6 +55,11 @@ def parts(spec: LaunchSpec) -> list[list[str]]:
         ("n=2,resources=fast:1.5", "is no amount of a resource"),
         ("n=2,resources=fast:1+fast:2", "is there twice"),
         ("n=2,node=n[1-3]", "has n=2, but its node= names 3"),
+        ("n=2,partition=big,short", "a part without a value: 'short'"),
+        ("n=2,partition=[big,short]", "has a partition that is no name of a partition: '[big,short]'"),
+        ('n=2,partition="big,short', "has a quote without its end"),
+        ('n=2,partition="big"x', "has a quote without its end"),
+        ('n=2,partition=""', "has a partition that is empty"),
         ("", "a part without a value"),
     ],
 )
@@ -67,6 +73,22 @@ def test_a_group_says_what_it_wants() -> None:
     found = parse("n=2, gpus=8,gpu-type=h100,cpus=4,mem=64G,partition=big,constraint=a&b,node=n[1,3],labels=x")
     assert (found.n, found.gpus, found.gpu_type, found.cpus, found.mem) == (2, 8, "h100", 4, "64G")
     assert (found.partition, found.constraint, found.node) == ("big", "a&b", "n[1,3]")
+
+
+def test_a_value_with_commas_is_in_quotes() -> None:
+    assert parse('n=1, partition="big,short" ,gpus=2') == WorkerGroup(n=1, partition="big,short", gpus=2)
+    assert parse('n=1,constraint="[a|b]*2,""c"""').constraint == '[a|b]*2,"c"'
+    assert parse('n=2,node="n1,n3"').node == "n1,n3"
+
+
+@pytest.mark.parametrize("partition", ["big,short", "big,gpus=8", 'a",gpus=8,"', '"', "a b"])
+def test_a_value_of_a_mapping_stays_one(partition: str, tmp_path: Path) -> None:
+    group = {"constraint": "a[b", "n": 1, "partition": partition, "node": "n[1-1]"}
+    wanted = WorkerGroup(n=1, partition=partition, constraint="a[b", node="n[1-1]")
+    assert groups(spec(worker_group=[group])) == [wanted]
+    for written in (group, [group]):
+        (tmp_path / "slurm-launch.yaml").write_text(json.dumps({"worker-group": written}))
+        assert groups(config.resolve(PLAIN, {}, tmp_path).spec()) == [wanted]
 
 
 def test_a_word_is_a_label_and_a_resource() -> None:
@@ -101,9 +123,16 @@ def test_the_number_of_nodes_counts_the_head() -> None:
         ({"worker_group": ["n=2"], "node": "n[1-2]"}, "--node does not tell"),
         ({"head_cpus": 1, "node": "n[1-2]", "num_nodes": 2}, "the head has one of its own"),
         ({"head_mem": "0", "num_nodes": 2}, "mem 0, all of a node's"),
+        ({"worker_group": ["n=1,mem=64G", "n=1"], "exclusive": True}, "cannot be said for some"),
+        ({"worker_group": ["n=1", "n=1,mem=64G", "n=1"], "sbatch": {"exclusive": "user"}}, "cannot be said for some"),
+        ({"head_mem": "1G", "num_nodes": 2, "sbatch": ["exclusive"]}, "cannot be said for some"),
         ({"worker_group": ["n=1,gpus=2"], "gpu_directive": "none"}, "--gpu-directive none"),
         ({"worker_group": ["n=1,labels=cpu"]}, "has a labels that is a resource of Ray's own"),
         ({"worker_group": [{"n": [1]}]}, "has a value of the wrong type"),
+        ({"worker_group": [{"n=1,gpus": 8}]}, "has an unknown key: 'n=1,gpus'"),
+        ({"worker_group": ["n=1,gpu-type=a"]}, "--worker-group has gpu-type=a, but no GPU"),
+        ({"worker_group": ["n=1,gpu-type=a,gpus=0"], "num_gpus": 2}, "--worker-group has gpu-type=a, but no GPU"),
+        ({"worker_group": ["n=1"], "gpu_type": "a"}, "--gpu-type without --num-gpus asks for no GPU"),
     ],
 )
 def test_what_does_not_fit_together(options: dict[str, Any], words: str) -> None:
@@ -142,6 +171,8 @@ def test_the_head_takes_neither_gpus_nor_what_chooses_the_workers_nodes() -> Non
         ({"mem_per_gpu": "2G", "num_gpus": 1}, ["", "mem-per-gpu=2G", "mem-per-gpu=2G"]),
         ({"group": "mem=500K,cpus=2"}, ["", "mem-per-cpu=1M", ""]),
         ({"group": "mem=3G", "mem": "4G"}, ["mem=4G", "mem=3G", "mem=4G"]),
+        ({"group": "mem=3G", "mem": "4G", "exclusive": True}, ["mem=4G", "mem=3G", "mem=4G"]),
+        ({"head_mem": "1G", "exclusive": True}, ["mem-per-cpu=1024M", "", ""]),
     ],
 )
 def test_memory_is_said_so_that_sbatch_does_not_hand_it_on(options: dict[str, Any], memory: list[str]) -> None:
