@@ -201,7 +201,8 @@ def test_the_former_lifes_logs_of_ray_keep_their_place(tmp_path: Path) -> None:
     (tmp_path / "x.ray").mkdir()
     (tmp_path / "x.ray/mine").touch()
     begin = "\n".join((PARTS / name).read_text() for name in ("requeue.sh", "run-folder.sh"))
-    code = f"slaunch_run=x slaunch_folder=x.run slaunch_warning=0 slaunch_signal=TERM slaunch_restarts=5\n{begin}\ntrap - EXIT"
+    settings = "slaunch_run=x slaunch_folder=x.run slaunch_warning=0 slaunch_signal=TERM slaunch_restarts=5"
+    code = f"{settings}\n{begin}\ntrap - EXIT"
     env = {"SLURM_RESTART_COUNT": "1", "PATH": "/usr/bin:/bin"}
     done = subprocess.run(["bash", "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
