@@ -184,3 +184,53 @@ def test_the_second_job_of_a_launch(tmp_path: Path) -> None:
 def test_not_for_many_clusters(many: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="--grow is for a job with one cluster"):
         LaunchSpec(exp_name="t", command="true", grow=2, **many)
+
+
+@pytest.fixture
+def main_run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """One that runs, here, as far as `grow` can see."""
+    run = running(Path.cwd())
+    runs.write(run)
+    monkeypatch.setattr(grow, "find", lambda found, *_: grow.Main(found, Joins("12", found.log), begun=True))
+    return run
+
+
+OTHER_JOBS = {
+    "SLAUNCH_ARRAY": "0-3",
+    "SLAUNCH_SIGNAL_BEFORE": "100",
+    "SLAUNCH_REQUEUE": "yes",
+    "SLAUNCH_GROW": "2",
+    "SLAUNCH_HEAD_CPUS": "2",
+    "SLAUNCH_COMMAND": "python other.py",
+}
+
+
+def test_variables_for_other_jobs(launcher: Launcher, main_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = launcher("grow", main_run.record, "--dry-run", "--num-nodes", "2", "--qos", "fast")
+    assert plain.code == 0, plain.err
+    for name, value in {**OTHER_JOBS, "SLAUNCH_QOS": "fast"}.items():
+        monkeypatch.setenv(name, value)
+    answer = launcher("grow", main_run.record, "--dry-run", "--num-nodes", "2")
+    assert directives(answer.out) == directives(plain.out)
+    assert "#SBATCH --signal=B:USR1@60" in directives(plain.out)
+    for name in OTHER_JOBS:
+        assert f"left out: env {name}\n" in answer.err
+
+
+def test_files_for_other_jobs(launcher: Launcher, main_run: Run) -> None:
+    Path("p.yaml").write_text("array: 0-3\ncommand: python other.py\nqos: fast\n")
+    profiles = Path.home() / ".config/slurm-launch/profiles"
+    profiles.mkdir(parents=True)
+    (profiles / "site.yaml").write_text("requeue: true\npartitions:\n  big: {chain: 3}\n")
+    flags = ("--config", "p.yaml", "--profile", "site", "--partition", "big")
+    answer = launcher("grow", main_run.record, "--dry-run", *flags)
+    assert answer.code == 0, answer.err
+    lines = directives(answer.out)
+    assert "#SBATCH --qos=fast" in lines
+    assert not [line for line in lines if "array" in line or line == "#SBATCH --requeue"]
+    assert "--array means nothing here and is left out: " in answer.err
+
+
+def directives(script: str) -> list[str]:
+    keep = [line for line in script.splitlines() if line.startswith("#SBATCH ")]
+    return [line for line in keep if not line.startswith(("#SBATCH --output", "#SBATCH --error"))]
