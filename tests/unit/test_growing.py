@@ -180,6 +180,30 @@ def test_the_second_job_of_a_launch(tmp_path: Path) -> None:
     assert told[1].startswith("job 14 is submitted, but not the job that was to grow it: sbatch refused the job")
 
 
+def test_the_second_job_of_one_with_gpus_in_its_groups(tmp_path: Path) -> None:
+    scripts: list[str] = []
+
+    def sbatch(argv: Any, **_: Any) -> Result:
+        scripts.append(Path(argv[-1]).read_text())
+        return Result((), 0, f"{11 + len(scripts)}\n", "")
+
+    spec = LaunchSpec(exp_name="t", command="true", grow=1, gpu_type="a100", worker_group=("n=1,gpus=2",))
+    assert launch.submit(spec, cwd=tmp_path, env=dict(os.environ), runner=sbatch, tell=print).job_id == "12"
+    assert ["a100" in script for script in scripts] == [True, False]
+
+
+def test_a_second_job_that_cannot_be_is_told_before_the_first_is_there(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grow, "WARNING", "nonsense")
+    for flags in (["--dry-run"], []):
+        answer = launcher("submit", "--exp-name", "t", "--command", "true", "--grow", "1", *flags)
+        assert answer.code == 2
+        assert answer.err.startswith("error: --signal")
+        assert "at: the second job, of --grow" in answer.err
+        assert not [path.name for path in Path.cwd().iterdir()]
+
+
 @pytest.mark.parametrize("many", [{"array": "0-1"}, {"chain": 2}, {"sweep": {"a": "1,2"}}])
 def test_not_for_many_clusters(many: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="--grow is for a job with one cluster"):
