@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from slurm_launch.spec import LaunchSpec, flag_name
 
 if TYPE_CHECKING:
     from slurm_launch.runs import Run
+    from slurm_launch.script import Embedded
 
 # Our options, and what sbatch calls them.
 TYPES = {"after": "after", "after_ok": "afterok", "after_any": "afterany", "after_notok": "afternotok"}
@@ -45,11 +47,19 @@ def resolved(spec: LaunchSpec, env: Mapping[str, str], cwd: str | os.PathLike[st
 
     `cwd` is where relative paths begin; the runs that lie there are known, too."""
     names = [name for name in TYPES if getattr(spec, name)]
-    if not names:
+    if not names or "dependency" in spec.no_sbatch:  # the directive that they would become
         return spec
     here = Path(os.path.abspath(os.getcwd() if cwd is None else cwd))
     found = {name: [one for run in getattr(spec, name) for one in _ids(name, run, spec, env, here)] for name in names}
     return spec.model_copy(update={name: tuple(dict.fromkeys(ids)) for name, ids in found.items()})
+
+
+def past(embedded: Embedded) -> tuple[Embedded, list[str]]:
+    """What a script says of its origin, for running it again: the runs that it waited for are over, and Slurm may have
+    forgotten them. Without them, and what they were, as for `of_record`. --singleton names no run, so it stays."""
+    own = {key: value for key, value in embedded.own.items() if key.replace("-", "_") not in ("dependency", *TYPES)}
+    waited = {key: value for key, value in embedded.own.items() if key not in own}
+    return replace(embedded, own=own), of_record(waited)
 
 
 def without(spec: LaunchSpec) -> LaunchSpec:

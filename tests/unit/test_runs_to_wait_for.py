@@ -143,3 +143,7 @@ def test_status_tells_what_a_run_waits_for() -> None:
     rows = dict(status_rows(run, task, datetime.now(timezone.utc)))
     assert rows["waits for"] == "--after-ok train 13, --singleton"
     assert "waits for" not in dict(status_rows(replace(run, spec={}), task, datetime.now(timezone.utc)))
+
+
+def test_without_the_directive_no_name_is_looked_up() -> None:
+    assert line(after_ok=("nosuch",), no_sbatch=("dependency",)) is None
