@@ -87,10 +87,11 @@ def _ids(name: str, argument: str, spec: LaunchSpec, env: Mapping[str, str], cwd
     _check_cluster(run, spec, env, at)
     if tasks := array_tasks.task_ids_in(run, argument):
         return tasks
-    if name == "after_ok" and run.spec.get("chain-while") in ("ok", "notok"):
+    if name in ("after_ok", "after_notok") and run.spec.get("chain-while") in ("ok", "notok"):
         # An array has ended well when all its tasks have, and of such a chain not all of them run.
         hint = "use --after-any, and let the command look at what the chain has left"
-        raise UsageError(f"{run.name} is a chain that may stop early: Slurm would wait for ever", at=at, hint=hint)
+        why = "links that did not run have failed, to Slurm"
+        raise UsageError(f"{run.name} is a chain that may stop early: {why}", at=at, hint=hint)
     return [run.job_id]
 
 
