@@ -175,6 +175,11 @@ def read_embedded(text: str, where: str) -> Embedded:
                     at=where,
                     hint=f"mend the line that begins {SPEC_MARK!r}",
                 ) from None
+    if grows := re.search(r"^main_job=(\d+) main_log=", text, re.MULTILINE):
+        hint = f"for another such job: slurm-launch grow {grows[1]}"
+        raise UsageError(
+            f"this script grows the cluster of job {grows[1]}: it has no spec of its own", at=where, hint=hint
+        )
     raise UsageError(
         "this is no script of slurm-launch: it carries no spec",
         at=where,

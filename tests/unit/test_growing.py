@@ -154,6 +154,18 @@ def test_the_script(tmp_path: Path) -> None:
     assert "# spec: " not in text, "it cannot be made again without the job that it joins"
 
 
+def test_its_script_is_no_origin(launcher: Launcher) -> None:
+    text = launch.plan(LaunchSpec(exp_name="t-grow", command=":"), joins=Joins("12", "/home/me/t.log")).text
+    run = some_run(Path.cwd(), "t-grow", job_id="13", user=runs.user_name())
+    Path(run.script).write_text(text)
+    runs.write(run)
+    for words in (["resubmit", run.record], ["render", "--from", run.script]):
+        answer = launcher(*words)
+        assert answer.code == 2
+        assert "this script grows the cluster of job 12" in answer.err
+        assert "hint: for another such job: slurm-launch grow 12\n" in answer.err
+
+
 def test_the_second_job_of_a_launch(tmp_path: Path) -> None:
     """Both are submitted; if the second cannot be, the first is told all the same."""
     answers = [Result((), 0, "12\n", ""), Result((), 0, "13\n", "")]
