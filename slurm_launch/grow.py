@@ -60,7 +60,7 @@ def find(run: Run, argument: str | None, ask: Asking) -> Main:
     job = life.job if life is not None and life.job else task.id
     if not job.isdigit():
         raise inside.not_up(run, task)
-    return Main(run, Joins(job, task.log), begun=not task.waiting)
+    return Main(run, Joins(job, task.log, parts=bool(task.parts)), begun=not task.waiting)
 
 
 def check_flags(flags: Mapping[str, Any]) -> None:
@@ -120,11 +120,20 @@ def where(run: Run) -> str:
     return run.submit_dir
 
 
-def beside(run: Run, own: LaunchSpec, *, env: Mapping[str, str], runner: Runner, timeout: float, tell: Tell) -> None:
+def beside(
+    run: Run,
+    own: LaunchSpec,
+    *,
+    parts: bool,
+    env: Mapping[str, str],
+    runner: Runner,
+    timeout: float,
+    tell: Tell,
+) -> None:
     """Submit the second job of a launch with --grow. When it cannot be had, the first one is there all the same."""
     assert run.job_id is not None
     try:
-        main = Main(run, Joins(run.job_id, run.log), begun=False)
+        main = Main(run, Joins(run.job_id, run.log, parts), begun=False)
         grown = submit(main, own, env=env, runner=runner, timeout=timeout, tell=tell)
         tell(f"job {grown.job_id} will grow it by {own.nodes} node{'s' * (own.nodes > 1)}: {grown.script}")
     except LaunchError as error:

@@ -56,6 +56,7 @@ class Joins:
 
     job: str
     log: str  # its path, which tells where its Ray is
+    parts: bool = False  # whether it is heterogeneous; its first component has the head
 
 
 def render_script(

@@ -68,6 +68,13 @@ def test_one_that_waits_is_waited_for(tmp_path: Path) -> None:
     assert grow.ready(main, spec).after == ("12",)
 
 
+def test_one_of_several_components(tmp_path: Path) -> None:
+    """Without its number, srun finds nothing to do in such a job."""
+    run = running(tmp_path)
+    main = grow.find(run, None, asking(queued("12+0", "RUNNING"), queued("12+1", "RUNNING")))
+    assert main.joins == Joins("12", run.log, parts=True)
+
+
 def test_a_task_of_an_array_has_a_number_of_its_own(tmp_path: Path) -> None:
     run = running(tmp_path, array="0-1")
     Path(f"{tmp_path}/t_1.log").write_text(START.replace("job=12", "job=15"))
@@ -202,6 +209,7 @@ def test_the_second_job_of_one_with_gpus_in_its_groups(tmp_path: Path) -> None:
     spec = LaunchSpec(exp_name="t", command="true", grow=1, gpu_type="a100", worker_group=("n=1,gpus=2",))
     assert launch.submit(spec, cwd=tmp_path, env=dict(os.environ), runner=sbatch, tell=print).job_id == "12"
     assert ["a100" in script for script in scripts] == [True, False]
+    assert "main_step=(--jobid=12 --het-group=0)" in scripts[1]
 
 
 def test_a_second_job_that_cannot_be_is_told_before_the_first_is_there(
