@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from slurm_launch import inside, launch, observe, runs
@@ -129,12 +130,18 @@ def beside(
     runner: Runner,
     timeout: float,
     tell: Tell,
-) -> None:
-    """Submit the second job of a launch with --grow. When it cannot be had, the first one is there all the same."""
+) -> Run:
+    """Submit the second job of a launch with --grow; returns the first, which knows of it now.
+
+    When it cannot be had, the first one is there all the same."""
     assert run.job_id is not None
     try:
         main = Main(run, Joins(run.job_id, run.log, parts), begun=False)
         grown = submit(main, own, env=env, runner=runner, timeout=timeout, tell=tell)
-        tell(f"job {grown.job_id} will grow it by {own.nodes} node{'s' * (own.nodes > 1)}: {grown.script}")
     except LaunchError as error:
         tell(f"job {run.job_id} is submitted, but not the job that was to grow it: {error}")
+        return run
+    tell(f"job {grown.job_id} will grow it by {own.nodes} node{'s' * (own.nodes > 1)}: {grown.script}")
+    with suppress(UsageError):  # both jobs are there; of a record that cannot be written the first has told
+        runs.change(run.record, lambda first: replace(first, grow=grown.job_id))
+    return replace(run, grow=grown.job_id)

@@ -203,7 +203,7 @@ def submit(
     if second is not None:
         from slurm_launch import grow
 
-        grow.beside(run, second, parts=spec.own_head, env=env, runner=runner, timeout=timeout, tell=tell)
+        run = grow.beside(run, second, parts=spec.own_head, env=env, runner=runner, timeout=timeout, tell=tell)
     return run
 
 

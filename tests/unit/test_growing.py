@@ -185,7 +185,8 @@ def test_the_second_job_of_a_launch(tmp_path: Path) -> None:
 
     spec = LaunchSpec(exp_name="t", command="true", grow=2, cpus_per_task=3)
     run = launch.submit(spec, cwd=tmp_path, env=dict(os.environ), runner=sbatch, tell=told.append)
-    assert run.job_id == "12"
+    assert (run.job_id, run.grow) == ("12", "13")
+    assert runs.read(run.record).grow == "13"
     second = index.find("13", os.environ, tmp_path)
     script = Path(second.script).read_text()
     assert second.exp_name == "t-grow"
@@ -195,7 +196,8 @@ def test_the_second_job_of_a_launch(tmp_path: Path) -> None:
     assert f"main_job=12 main_log={run.log}" in script
     assert told == [f"job 13 will grow it by 2 nodes: {second.script}"]
     answers += [Result((), 0, "14\n", ""), Result((), 1, "", "sbatch: error: no\n")]
-    assert launch.submit(spec, cwd=tmp_path, env=dict(os.environ), runner=sbatch, tell=told.append).job_id == "14"
+    run = launch.submit(spec, cwd=tmp_path, env=dict(os.environ), runner=sbatch, tell=told.append)
+    assert (run.job_id, run.grow) == ("14", None)
     assert told[1].startswith("job 14 is submitted, but not the job that was to grow it: sbatch refused the job")
 
 
@@ -210,6 +212,11 @@ def test_the_second_job_of_one_with_gpus_in_its_groups(tmp_path: Path) -> None:
     assert launch.submit(spec, cwd=tmp_path, env=dict(os.environ), runner=sbatch, tell=print).job_id == "12"
     assert ["a100" in script for script in scripts] == [True, False]
     assert "main_step=(--jobid=12 --het-group=0)" in scripts[1]
+
+
+def test_a_dry_run_tells_of_both(launcher: Launcher) -> None:
+    answer = launcher("submit", "--exp-name", "t", "--command", "true", "--grow", "2", "--dry-run")
+    assert "then a second job would be submitted, which grows it by 2 nodes\n" in answer.err
 
 
 def test_a_second_job_that_cannot_be_is_told_before_the_first_is_there(
