@@ -159,6 +159,7 @@ def test_the_script(tmp_path: Path) -> None:
     ).text
     assert "main_job=12 main_log='/home/me/it'\"'\"'s.log'" in text
     assert "# spec: " not in text, "it cannot be made again without the job that it joins"
+    assert text.count("asked_to_end() {") == text.count("*Node*) end 72 node-lost") == 1, "it ends as all jobs do"
 
 
 def test_its_script_is_no_origin(launcher: Launcher) -> None:
