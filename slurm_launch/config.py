@@ -7,7 +7,7 @@ From the strongest to the weakest: flags, SLAUNCH_* variables, the project file,
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -98,25 +98,37 @@ class Resolution:
 
 
 def resolve(
-    flags: Mapping[str, Any], env: Mapping[str, str], cwd: Path, embedded: Embedded | None = None
+    flags: Mapping[str, Any],
+    env: Mapping[str, str],
+    cwd: Path,
+    embedded: Embedded | None = None,
+    only: Collection[str] | None = None,
 ) -> Resolution:
-    """Read and merge all layers. Bad input is collected in `problems` and raised by `spec()`."""
-    return _Reader(env, cwd, embedded).resolve(flags)
+    """Read and merge all layers. Bad input is collected in `problems` and raised by `spec()`.
+
+    `only` are the options that mean something to the job; variables and files may well hold others, for other jobs."""
+    return _Reader(env, cwd, embedded, only).resolve(flags)
 
 
 class _Reader:
     """One resolution at work: the layers as they are read, and what was noticed on the way."""
 
-    def __init__(self, env: Mapping[str, str], cwd: Path, embedded: Embedded | None) -> None:
+    def __init__(
+        self, env: Mapping[str, str], cwd: Path, embedded: Embedded | None, only: Collection[str] | None
+    ) -> None:
         self.env, self.cwd, self.embedded = env, cwd, embedded
+        self.only = LaunchSpec.model_fields if only is None else only
         self.findings = Findings()
         self.templates: list[str] = []  # that the script names: they run code here, and it may be somebody else's
 
     def resolve(self, flags: Mapping[str, Any]) -> Resolution:
         from_flags = self._plain_layer(flags, lambda name: f"flag {flag_name(name)}")
-        from_env = self._env_layer()
-        project = self._project_layer(from_flags, from_env)
+        from_env = self._fitting(self._env_layer())
+        project = self._fitting(self._project_layer(from_flags, from_env))
         site_layers, facts = self._site(_first("profile", (from_flags, from_env, project)))
+        for layer in (*site_layers, *(part.defaults for part in ((facts and facts.partitions) or {}).values())):
+            for name in [name for name in layer if name not in self.only]:
+                del layer[name]  # without a word: a site speaks to all jobs
         site = self._merge(site_layers)
         # The strongest last.
         inherited = self._embedded_layer("own")
@@ -158,6 +170,12 @@ class _Reader:
         if "profile" in merged and is_none(merged["profile"]):
             merged["profile"] = Given(None, merged["profile"].at)
         return merged, unused
+
+    def _fitting(self, layer: Layer) -> Layer:
+        """What of a user's layer means something to this job; the rest is told."""
+        for name in [name for name in layer if name not in self.only]:
+            self.findings.notes.append(f"{flag_name(name)} means nothing here and is left out: {layer.pop(name).at}")
+        return layer
 
     def _merge(self, parts: list[Layer]) -> Layer:
         merged, problems = layers.merge(parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from slurm_launch.spec import LaunchSpec, flag_name
 
 if TYPE_CHECKING:
     from slurm_launch.runs import Run
+    from slurm_launch.script import Embedded
 
 # Our options, and what sbatch calls them.
 TYPES = {"after": "after", "after_ok": "afterok", "after_any": "afterany", "after_notok": "afternotok"}
@@ -45,11 +47,19 @@ def resolved(spec: LaunchSpec, env: Mapping[str, str], cwd: str | os.PathLike[st
 
     `cwd` is where relative paths begin; the runs that lie there are known, too."""
     names = [name for name in TYPES if getattr(spec, name)]
-    if not names:
+    if not names or "dependency" in spec.no_sbatch:  # the directive that they would become
         return spec
     here = Path(os.path.abspath(os.getcwd() if cwd is None else cwd))
     found = {name: [one for run in getattr(spec, name) for one in _ids(name, run, spec, env, here)] for name in names}
     return spec.model_copy(update={name: tuple(dict.fromkeys(ids)) for name, ids in found.items()})
+
+
+def past(embedded: Embedded) -> tuple[Embedded, list[str]]:
+    """What a script says of its origin, for running it again: the runs that it waited for are over, and Slurm may have
+    forgotten them. Without them, and what they were, as for `of_record`. --singleton names no run, so it stays."""
+    own = {key: value for key, value in embedded.own.items() if key.replace("-", "_") not in ("dependency", *TYPES)}
+    waited = {key: value for key, value in embedded.own.items() if key not in own}
+    return replace(embedded, own=own), of_record(waited)
 
 
 def without(spec: LaunchSpec) -> LaunchSpec:
@@ -77,10 +87,11 @@ def _ids(name: str, argument: str, spec: LaunchSpec, env: Mapping[str, str], cwd
     _check_cluster(run, spec, env, at)
     if tasks := array_tasks.task_ids_in(run, argument):
         return tasks
-    if name == "after_ok" and run.spec.get("chain-while") in ("ok", "notok"):
+    if name in ("after_ok", "after_notok") and run.spec.get("chain-while") in ("ok", "notok"):
         # An array has ended well when all its tasks have, and of such a chain not all of them run.
         hint = "use --after-any, and let the command look at what the chain has left"
-        raise UsageError(f"{run.name} is a chain that may stop early: Slurm would wait for ever", at=at, hint=hint)
+        why = "links that did not run have failed, to Slurm"
+        raise UsageError(f"{run.name} is a chain that may stop early: {why}", at=at, hint=hint)
     return [run.job_id]
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from slurm_launch import inside, launch, observe, runs
 from slurm_launch.asking import Asking
-from slurm_launch.errors import LaunchError, UsageError, WrongMoment
+from slurm_launch.errors import InvalidSpec, LaunchError, UsageError, WrongMoment
 from slurm_launch.launch import Tell
 from slurm_launch.process import Runner
 from slurm_launch.runs import Run
@@ -60,7 +61,7 @@ def find(run: Run, argument: str | None, ask: Asking) -> Main:
     job = life.job if life is not None and life.job else task.id
     if not job.isdigit():
         raise inside.not_up(run, task)
-    return Main(run, Joins(job, task.log), begun=not task.waiting)
+    return Main(run, Joins(job, task.log, parts=bool(task.parts)), begun=not task.waiting)
 
 
 def check_flags(flags: Mapping[str, Any]) -> None:
@@ -76,9 +77,29 @@ def check_flags(flags: Mapping[str, Any]) -> None:
 
 def origin(run: Run) -> Embedded:
     """The values with which the new job begins: those of the main one that concern its nodes."""
-    same = {key: value for key, value in run.spec.items() if key.replace("-", "_") in SAME}
-    named = {"exp-name": f"{run.exp_name[: MAX_NAME - 5]}-grow", "command": NO_COMMAND, "signal": WARNING}
-    return Embedded(own={**same, **named}, script=run.script)
+    return Embedded(own=_values(run.spec, run.exp_name), script=run.script)
+
+
+def _values(given: Mapping[str, Any], exp_name: str) -> dict[str, Any]:
+    same = {key: value for key, value in given.items() if key.replace("-", "_") in SAME}
+    return {**same, "exp-name": f"{exp_name[: MAX_NAME - 5]}-grow", "command": NO_COMMAND, "signal": WARNING}
+
+
+def second(spec: LaunchSpec) -> LaunchSpec:
+    """The spec of the second job of a launch with --grow. Raises UsageError when there can be none."""
+    from pydantic import ValidationError
+
+    from slurm_launch.wording import problem_of
+
+    own = _values(spec.given(), spec.exp_name)
+    if not spec.num_gpus:
+        own.pop("gpu-type", None)  # it was for the --worker-groups that have GPUs
+    try:
+        return LaunchSpec.model_validate({**own, "num-nodes": spec.grow})
+    except ValidationError as error:
+        where = dict.fromkeys(LaunchSpec.model_fields, ("the second job, of --grow",))
+        details = error.errors(include_url=False)
+        raise InvalidSpec([problem_of(detail, where, {}) for detail in details]) from None
 
 
 def submit(
@@ -100,13 +121,27 @@ def where(run: Run) -> str:
     return run.submit_dir
 
 
-def beside(run: Run, spec: LaunchSpec, *, env: Mapping[str, str], runner: Runner, timeout: float, tell: Tell) -> None:
-    """The second job of a launch with --grow. When it cannot be had, the first one is there all the same."""
+def beside(
+    run: Run,
+    own: LaunchSpec,
+    *,
+    parts: bool,
+    env: Mapping[str, str],
+    runner: Runner,
+    timeout: float,
+    tell: Tell,
+) -> Run:
+    """Submit the second job of a launch with --grow; returns the first, which knows of it now.
+
+    When it cannot be had, the first one is there all the same."""
     assert run.job_id is not None
     try:
-        own = LaunchSpec.model_validate({**origin(replace(run, spec=spec.given())).own, "num-nodes": spec.grow})
-        main = Main(run, Joins(run.job_id, run.log), begun=False)
+        main = Main(run, Joins(run.job_id, run.log, parts), begun=False)
         grown = submit(main, own, env=env, runner=runner, timeout=timeout, tell=tell)
-        tell(f"job {grown.job_id} will grow it by {own.nodes} node{'s' * (own.nodes > 1)}: {grown.script}")
     except LaunchError as error:
         tell(f"job {run.job_id} is submitted, but not the job that was to grow it: {error}")
+        return run
+    tell(f"job {grown.job_id} will grow it by {own.nodes} node{'s' * (own.nodes > 1)}: {grown.script}")
+    with suppress(UsageError):  # both jobs are there; of a record that cannot be written the first has told
+        runs.change(run.record, lambda first: replace(first, grow=grown.job_id))
+    return replace(run, grow=grown.job_id)

@@ -120,6 +120,7 @@ def plan(
     place = _place(spec, cwd, env)
     files = artifacts.free_files(place.run_dir, spec.exp_name, when)
     _, dropped = slurm.scrub(env, spec.sbatch)
+    _second(spec)  # which may be impossible
     return Plan(
         name=files.name,
         text=_render(
@@ -173,7 +174,7 @@ def submit(
     made: list[Path] = []
     files: artifacts.Files | None = None
     asked = False
-    wanted = dependencies.resolved(spec, env, place.submit_dir)
+    wanted, second = dependencies.resolved(spec, env, place.submit_dir), _second(spec)
     told = embedded or _told(spec)
 
     def text_of(name: str) -> str:
@@ -199,11 +200,20 @@ def submit(
                 artifacts.remove(files.record)
             artifacts.remove_directories(made)
         raise
-    if spec.grow is not None:
+    if second is not None:
         from slurm_launch import grow
 
-        grow.beside(run, spec, env=env, runner=runner, timeout=timeout, tell=tell)
+        run = grow.beside(run, second, parts=spec.own_head, env=env, runner=runner, timeout=timeout, tell=tell)
     return run
+
+
+def _second(spec: LaunchSpec) -> LaunchSpec | None:
+    """The spec of the job that is submitted beside this one."""
+    if spec.grow is None:
+        return None
+    from slurm_launch import grow
+
+    return grow.second(spec)
 
 
 def _ask(run: Run, env: Mapping[str, str], runner: Runner, timeout: float, tell: Tell) -> Run:

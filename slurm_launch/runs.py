@@ -47,6 +47,7 @@ class Run:
     points: str | None = None  # the table of a sweep's points
     script_sha256: str | None = None  # of the script as we wrote it: people edit them
     resubmitted: dict[str, str] = field(default_factory=dict)  # 12_[3,7]: name or record of the run that they are now
+    grow: str | None = None  # the job that was submitted with it, by --grow
 
     def with_job(self, job_id: str, cluster: str | None, submitted: str) -> Run:
         return replace(self, job_id=job_id, cluster=cluster, submitted=submitted)
@@ -119,7 +120,7 @@ def read(path: str | os.PathLike[str]) -> Run:
 def _checked(data: Mapping[str, Any], at: str) -> Run:
     known = {one.name: str(one.type) for one in fields(Run)}
     later: dict[str, Any] = {"cancelled": {}, "tasks": {}, "resubmitted": {}}
-    later |= dict.fromkeys(("array", "points", "script_sha256"))
+    later |= dict.fromkeys(("array", "points", "script_sha256", "grow"))
     data = {**later, **data}  # these are unknown to the first records
     if not isinstance(data["cancelled"], dict):  # one time, or none, for all of it
         data["cancelled"] = {} if data["cancelled"] is None else {str(data.get("job_id")): data["cancelled"]}

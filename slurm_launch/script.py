@@ -56,6 +56,7 @@ class Joins:
 
     job: str
     log: str  # its path, which tells where its Ray is
+    parts: bool = False  # whether it is heterogeneous; its first component has the head
 
 
 def render_script(
@@ -176,6 +177,11 @@ def read_embedded(text: str, where: str) -> Embedded:
                     at=where,
                     hint=f"mend the line that begins {SPEC_MARK!r}",
                 ) from None
+    if grows := re.search(r"^main_job=(\d+) main_log=", text, re.MULTILINE):
+        hint = f"for another such job: slurm-launch grow {grows[1]}"
+        raise UsageError(
+            f"this script grows the cluster of job {grows[1]}: it has no spec of its own", at=where, hint=hint
+        )
     raise UsageError(
         "this is no script of slurm-launch: it carries no spec",
         at=where,

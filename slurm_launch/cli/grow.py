@@ -29,7 +29,7 @@ def grow(
     growing.check_flags(flags)
     main_run = found(run)
     main = growing.find(main_run, run, asking())
-    spec = checked(resolve(flags, growing.origin(main_run)))
+    spec = checked(resolve(flags, growing.origin(main_run), growing.ALLOWED))
     for text in absent_images(spec):
         warn(text)
     if not main.begun:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -72,13 +72,15 @@ def with_words(flags: dict[str, Any], words: list[str]) -> dict[str, Any]:
     return {**flags, "command": shlex.join(words)}
 
 
-def resolve(flags: dict[str, Any], embedded: Embedded | None = None) -> config.Resolution:
+def resolve(
+    flags: dict[str, Any], embedded: Embedded | None = None, only: Collection[str] | None = None
+) -> config.Resolution:
     """All layers as this process sees them; warnings are printed."""
     try:
         cwd = Path.cwd()
     except FileNotFoundError:
         raise UsageError("the current directory does not exist any more", hint="cd to one that does") from None
-    found = config.resolve(flags, os.environ, cwd, embedded)
+    found = config.resolve(flags, os.environ, cwd, embedded, only)
     for text in found.warnings:
         warn(text)
     for text in found.notes:

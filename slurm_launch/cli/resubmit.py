@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from slurm_launch import array_tasks, launch, sweep_file
+from slurm_launch import array_tasks, dependencies, launch, sweep_file
 from slurm_launch import resubmit as again
 from slurm_launch.cli.doubts import absent_images, checked
 from slurm_launch.cli.options import origin, resolve, verb_app
@@ -64,7 +64,10 @@ def resubmit(
             f"{made_from.script} was edited since it was submitted; the new script is made from the spec in its header,"
             f" without the edits. The edited one is run by: {again.by_hand(made_from, wanted, all_of_it=whole)}"
         )
-    resolved = resolve(_flags(flags, old, wanted, whole), made_from.embedded)
+    embedded, waited = dependencies.past(made_from.embedded)
+    if waited and not flags.keys() & {"dependency", *dependencies.TYPES}:
+        note(f"{', '.join(waited)}: {old.name} waited for it, the new run does not; give it again if it is to")
+    resolved = resolve(_flags(flags, old, wanted, whole), embedded)
     spec = checked(resolved)
     for text in absent_images(spec):
         warn(text)

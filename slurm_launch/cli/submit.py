@@ -41,6 +41,8 @@ def submit(
         warn(text)
     if dry_run:
         print_plan(launch.plan(spec, hold=hold, embedded=origin(found)), as_json)
+        if spec.grow is not None:
+            note(f"then a second job would be submitted, which grows it by {spec.grow} node{'s' * (spec.grow > 1)}")
         return 0
     if spec.is_sweep:
         from slurm_launch import sweep_parts

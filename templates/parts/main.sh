@@ -21,6 +21,6 @@ fetch_token() {
   local name code='[[ -O $1.0 && ! -L $1.0 ]] && exec cat -- "$1.0/token"'
   [[ $auth == token ]] || { token=none && return; }
   token=$(for name in "${!SLURM_@}" "${!SRUN_@}"; do [[ $name == SLURM_CONF ]] || unset "$name"; done # this job's own would be the step's
-    timeout 60 srun --jobid="$main_job" --overlap --nodes=1 --ntasks=1 --nodelist="$main_head" --cpu-bind=none --mpi=none --chdir=/ \
+    timeout 60 srun "${main_step[@]}" --overlap --nodes=1 --ntasks=1 --nodelist="$main_head" --cpu-bind=none --mpi=none --chdir=/ \
       --export=PATH bash -c "$code" bash "$main_dir" </dev/null 2>"$job_dir/token.err") && [[ $token ]]
 }

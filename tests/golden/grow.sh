@@ -47,7 +47,7 @@ start_timeout=180 # seconds within which the nodes must have joined
 temp_base=/tmp # on each node, and short: a Unix socket path holds 107 bytes
 auth=token # token: nobody but you can use the cluster; off: anybody in the network can
 srun_args=() ray_args=() ray_head_args=() ray_worker_args=() head_step=() worker_step=() head_enter=() worker_enter=() enter_for_command=() join_head=() at_end=() # these for containers
-main_job=1234 main_log=/home/me/train_20260102-020304.log # the job whose Ray the nodes of this one join, and its log
+main_job=1234 main_log=/home/me/train_20260102-020304.log main_step=(--jobid=1234) # the job whose Ray the nodes of this one join, its log, and how srun gets into it
 unset RAY_ADDRESS RAY_AUTH_TOKEN && export RAY_AUTH_MODE=${auth/off/disabled} DASHBOARD_METRIC_PORT=0 AUTOSCALER_METRIC_PORT=0 # Ray's defaults differ, or clash
 
 # ---- 3. The nodes: all are workers ----
@@ -167,7 +167,7 @@ fetch_token() {
   local name code='[[ -O $1.0 && ! -L $1.0 ]] && exec cat -- "$1.0/token"'
   [[ $auth == token ]] || { token=none && return; }
   token=$(for name in "${!SLURM_@}" "${!SRUN_@}"; do [[ $name == SLURM_CONF ]] || unset "$name"; done # this job's own would be the step's
-    timeout 60 srun --jobid="$main_job" --overlap --nodes=1 --ntasks=1 --nodelist="$main_head" --cpu-bind=none --mpi=none --chdir=/ \
+    timeout 60 srun "${main_step[@]}" --overlap --nodes=1 --ntasks=1 --nodelist="$main_head" --cpu-bind=none --mpi=none --chdir=/ \
       --export=PATH bash -c "$code" bash "$main_dir" </dev/null 2>"$job_dir/token.err") && [[ $token ]]
 }
 

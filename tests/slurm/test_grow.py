@@ -87,6 +87,19 @@ def test_a_second_job_at_the_launch(desk: Desk) -> None:
     assert f" leaving the cluster of job {main.job_id} is over\n" in desk.log(more)
 
 
+def test_a_heterogeneous_job_grows(desk: Desk) -> None:
+    """Its head is in a component of its own, and there the token is. Ray only stands there."""
+    go = f"{desk.home}/go"
+    command = f"until [[ -e {shlex.quote(go)} ]]; do sleep 0.1; done"
+    main = desk.launch("--command", command, "--head-cpus", "1", "--num-nodes", "2")
+    desk.wait_for(main, " command ")
+    more = grown(desk, main)
+    desk.wait_for(more, " ready nodes=1/1 ")
+    desk.cluster.run(["touch", go], check=True)
+    assert desk.cluster.wait_job(str(main.job_id))["JobState"] == "COMPLETED", desk.log(main)
+    assert desk.cluster.wait_job(str(more.job_id))["JobState"] == "COMPLETED", desk.log(more)
+
+
 def records(desk: Desk) -> list[Run]:
     folder = desk.cluster.path(desk.home)
     return [desk.record(f"{desk.home}/{path.name}") for path in folder.glob("*.json")]

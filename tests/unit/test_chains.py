@@ -10,6 +10,7 @@ import pytest
 
 from slurm_launch import LaunchSpec, chains, observe, slurm
 from slurm_launch.asking import Asking
+from slurm_launch.config import resolve
 from slurm_launch.errors import NoCommandCode
 from slurm_launch.explain import explain_task
 from slurm_launch.follow import Follower
@@ -123,3 +124,7 @@ def test_a_launch_from_within_a_link_has_files_of_its_own() -> None:
     inner = {"SLAUNCH_LINK": "1", "SLAUNCH_RUN_DIR": "/home/me/t.run", "SLAUNCH_PARTITION": "main"}
     assert set(slurm.of_outer_job(inner)) == {"SLAUNCH_LINK", "SLAUNCH_RUN_DIR"}
     assert slurm.of_outer_job({"SLAUNCH_RUN_DIR": "/home/me/t.run"}) == (), "a user's own wish"
+    found = resolve({"exp_name": "x", "command": "true"}, inner, Path.cwd())
+    assert (found.spec().run_dir, found.spec().partition, found.warnings) == (".", "main", ())
+    clean, _ = slurm.scrub(inner)
+    assert clean == {"SLAUNCH_PARTITION": "main"}

@@ -68,6 +68,13 @@ def test_one_that_waits_is_waited_for(tmp_path: Path) -> None:
     assert grow.ready(main, spec).after == ("12",)
 
 
+def test_one_of_several_components(tmp_path: Path) -> None:
+    """Without its number, srun finds nothing to do in such a job."""
+    run = running(tmp_path)
+    main = grow.find(run, None, asking(queued("12+0", "RUNNING"), queued("12+1", "RUNNING")))
+    assert main.joins == Joins("12", run.log, parts=True)
+
+
 def test_a_task_of_an_array_has_a_number_of_its_own(tmp_path: Path) -> None:
     run = running(tmp_path, array="0-1")
     Path(f"{tmp_path}/t_1.log").write_text(START.replace("job=12", "job=15"))
@@ -152,6 +159,19 @@ def test_the_script(tmp_path: Path) -> None:
     ).text
     assert "main_job=12 main_log='/home/me/it'\"'\"'s.log'" in text
     assert "# spec: " not in text, "it cannot be made again without the job that it joins"
+    assert text.count("asked_to_end() {") == text.count("*Node*) end 72 node-lost") == 1, "it ends as all jobs do"
+
+
+def test_its_script_is_no_origin(launcher: Launcher) -> None:
+    text = launch.plan(LaunchSpec(exp_name="t-grow", command=":"), joins=Joins("12", "/home/me/t.log")).text
+    run = some_run(Path.cwd(), "t-grow", job_id="13", user=runs.user_name())
+    Path(run.script).write_text(text)
+    runs.write(run)
+    for words in (["resubmit", run.record], ["render", "--from", run.script]):
+        answer = launcher(*words)
+        assert answer.code == 2
+        assert "this script grows the cluster of job 12" in answer.err
+        assert "hint: for another such job: slurm-launch grow 12\n" in answer.err
 
 
 def test_the_second_job_of_a_launch(tmp_path: Path) -> None:
@@ -166,7 +186,8 @@ def test_the_second_job_of_a_launch(tmp_path: Path) -> None:
 
     spec = LaunchSpec(exp_name="t", command="true", grow=2, cpus_per_task=3)
     run = launch.submit(spec, cwd=tmp_path, env=dict(os.environ), runner=sbatch, tell=told.append)
-    assert run.job_id == "12"
+    assert (run.job_id, run.grow) == ("12", "13")
+    assert runs.read(run.record).grow == "13"
     second = index.find("13", os.environ, tmp_path)
     script = Path(second.script).read_text()
     assert second.exp_name == "t-grow"
@@ -176,11 +197,92 @@ def test_the_second_job_of_a_launch(tmp_path: Path) -> None:
     assert f"main_job=12 main_log={run.log}" in script
     assert told == [f"job 13 will grow it by 2 nodes: {second.script}"]
     answers += [Result((), 0, "14\n", ""), Result((), 1, "", "sbatch: error: no\n")]
-    assert launch.submit(spec, cwd=tmp_path, env=dict(os.environ), runner=sbatch, tell=told.append).job_id == "14"
+    run = launch.submit(spec, cwd=tmp_path, env=dict(os.environ), runner=sbatch, tell=told.append)
+    assert (run.job_id, run.grow) == ("14", None)
     assert told[1].startswith("job 14 is submitted, but not the job that was to grow it: sbatch refused the job")
+
+
+def test_the_second_job_of_one_with_gpus_in_its_groups(tmp_path: Path) -> None:
+    scripts: list[str] = []
+
+    def sbatch(argv: Any, **_: Any) -> Result:
+        scripts.append(Path(argv[-1]).read_text())
+        return Result((), 0, f"{11 + len(scripts)}\n", "")
+
+    spec = LaunchSpec(exp_name="t", command="true", grow=1, gpu_type="a100", worker_group=("n=1,gpus=2",))
+    assert launch.submit(spec, cwd=tmp_path, env=dict(os.environ), runner=sbatch, tell=print).job_id == "12"
+    assert ["a100" in script for script in scripts] == [True, False]
+    assert "main_step=(--jobid=12 --het-group=0)" in scripts[1]
+
+
+def test_a_dry_run_tells_of_both(launcher: Launcher) -> None:
+    answer = launcher("submit", "--exp-name", "t", "--command", "true", "--grow", "2", "--dry-run")
+    assert "then a second job would be submitted, which grows it by 2 nodes\n" in answer.err
+
+
+def test_a_second_job_that_cannot_be_is_told_before_the_first_is_there(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grow, "WARNING", "nonsense")
+    for flags in (["--dry-run"], []):
+        answer = launcher("submit", "--exp-name", "t", "--command", "true", "--grow", "1", *flags)
+        assert answer.code == 2
+        assert answer.err.startswith("error: --signal")
+        assert "at: the second job, of --grow" in answer.err
+        assert not [path.name for path in Path.cwd().iterdir()]
 
 
 @pytest.mark.parametrize("many", [{"array": "0-1"}, {"chain": 2}, {"sweep": {"a": "1,2"}}])
 def test_not_for_many_clusters(many: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="--grow is for a job with one cluster"):
         LaunchSpec(exp_name="t", command="true", grow=2, **many)
+
+
+@pytest.fixture
+def main_run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """One that runs, here, as far as `grow` can see."""
+    run = running(Path.cwd())
+    runs.write(run)
+    monkeypatch.setattr(grow, "find", lambda found, *_: grow.Main(found, Joins("12", found.log), begun=True))
+    return run
+
+
+OTHER_JOBS = {
+    "SLAUNCH_ARRAY": "0-3",
+    "SLAUNCH_SIGNAL_BEFORE": "100",
+    "SLAUNCH_REQUEUE": "yes",
+    "SLAUNCH_GROW": "2",
+    "SLAUNCH_HEAD_CPUS": "2",
+    "SLAUNCH_COMMAND": "python other.py",
+}
+
+
+def test_variables_for_other_jobs(launcher: Launcher, main_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = launcher("grow", main_run.record, "--dry-run", "--num-nodes", "2", "--qos", "fast")
+    assert plain.code == 0, plain.err
+    for name, value in {**OTHER_JOBS, "SLAUNCH_QOS": "fast"}.items():
+        monkeypatch.setenv(name, value)
+    answer = launcher("grow", main_run.record, "--dry-run", "--num-nodes", "2")
+    assert directives(answer.out) == directives(plain.out)
+    assert "#SBATCH --signal=B:USR1@60" in directives(plain.out)
+    for name in OTHER_JOBS:
+        assert f"left out: env {name}\n" in answer.err
+
+
+def test_files_for_other_jobs(launcher: Launcher, main_run: Run) -> None:
+    Path("p.yaml").write_text("array: 0-3\ncommand: python other.py\nqos: fast\n")
+    profiles = Path.home() / ".config/slurm-launch/profiles"
+    profiles.mkdir(parents=True)
+    (profiles / "site.yaml").write_text("requeue: true\npartitions:\n  big: {chain: 3}\n")
+    flags = ("--config", "p.yaml", "--profile", "site", "--partition", "big")
+    answer = launcher("grow", main_run.record, "--dry-run", *flags)
+    assert answer.code == 0, answer.err
+    lines = directives(answer.out)
+    assert "#SBATCH --qos=fast" in lines
+    assert not [line for line in lines if "array" in line or line == "#SBATCH --requeue"]
+    assert "--array means nothing here and is left out: " in answer.err
+
+
+def directives(script: str) -> list[str]:
+    keep = [line for line in script.splitlines() if line.startswith("#SBATCH ")]
+    return [line for line in keep if not line.startswith(("#SBATCH --output", "#SBATCH --error"))]

@@ -387,3 +387,18 @@ def test_an_old_record_knows_no_hash(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert resubmit.origin(replace(run, script_sha256="0" * 64)).edited is True
     with pytest.raises(UsageError, match="is a run of bob's"):
         resubmit.origin(replace(run, user="bob"))
+
+
+def test_what_it_waited_for_is_over(launcher: Launcher, launched: Any) -> None:
+    """Not even looked up: by now the name may be that of several runs, the new one's own forerunner among them."""
+    launched()  # job 21
+    waiting = launched("--exp-name", "t-eval", "--after-ok", "t", "--dependency", "after:9", "--singleton")
+    assert "--dependency=after:9,afterok:21,singleton\n" in Path(waiting.script).read_text()
+    answer = launcher("resubmit", waiting.name, "--json")
+    again = new_run(answer)
+    assert "#SBATCH --dependency=singleton\n" in Path(again.script).read_text()
+    assert "after" not in json.dumps(again.spec)
+    assert f"--dependency after:9, --after-ok t: {waiting.name} waited for it, the new run does not" in answer.err
+    answer = launcher("resubmit", waiting.name, "--json", "--after-any", "21", "--no-singleton")
+    assert "#SBATCH --dependency=afterany:21\n" in Path(new_run(answer).script).read_text()
+    assert "waited for" not in answer.err

@@ -117,9 +117,10 @@ def test_a_rehearsed_run_is_none_of_slurms() -> None:
     assert "was a rehearsal" in refused().message
 
 
-def test_a_chain_that_may_stop_early_never_ends_well() -> None:
+def test_a_chain_that_may_stop_early_ends_neither_well_nor_badly() -> None:
     made("t_20261116-090507", spec={"chain": 5, "chain-while": "notok"})
-    assert "--after-any" in str(refused().hint)
+    for name in ("after_ok", "after_notok"):
+        assert "--after-any" in str(refused(name).hint)
     assert line(after_any=("t_",)) == "afterany:12"
     assert line(after_ok=("12_0",)) == "afterok:12_0"
 
@@ -143,3 +144,7 @@ def test_status_tells_what_a_run_waits_for() -> None:
     rows = dict(status_rows(run, task, datetime.now(timezone.utc)))
     assert rows["waits for"] == "--after-ok train 13, --singleton"
     assert "waits for" not in dict(status_rows(replace(run, spec={}), task, datetime.now(timezone.utc)))
+
+
+def test_without_the_directive_no_name_is_looked_up() -> None:
+    assert line(after_ok=("nosuch",), no_sbatch=("dependency",)) is None
