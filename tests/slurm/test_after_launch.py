@@ -358,7 +358,8 @@ class Story:
             assert (output[0], output[1][:3], output[2]) == (0, "UP\n", "")
             assert "[slurm-launch]" not in output[1]  # but Slurm's own word of a time limit
             kept = run is not self.good
-            assert head[:2] == ((0, "Ray runtime started.\n") if kept else (7, "")), head
+            log = self.alice.cluster.path(run.log).read_text()
+            assert head[:2] == ((0, "Ray runtime started.\n") if kept else (7, "")), (head, log)
             assert bool(re.match(r"==> n\d/ray-start\.log <==\n", ray[1])) == kept, ray
             if not kept:
                 assert re.search(rf"no logs of n\d were kept: job {job} {end.in_words}", head[2]), head
@@ -442,7 +443,8 @@ def told_when_slurmctld_has_forgotten(story: Story) -> None:
     story.forget()
     with alice.remembering_nothing():
         story.verbs_at_the_end()
-    story.told_at_the_end("log", story.ends | {"killed": "UNKNOWN"})
+    # A log that ends with `requeued` does not tell what became of the job while it waited.
+    story.told_at_the_end("log", story.ends | {"killed": "UNKNOWN", "again": "UNKNOWN"})
     unknown = alice.call("status", str(story.killed.job_id)).stdout
     assert "UNKNOWN: has left the queue without a trace" in unknown
     alice.cluster.path(story.bad.log).unlink()
