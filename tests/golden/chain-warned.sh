@@ -24,11 +24,16 @@ end() { # CODE OUTCOME [CAUSE HINT [NODE]]: the only way out. Stops what we star
   trap - EXIT && trap '' TERM USR1 # nothing interrupts the clean-up
   [[ ${reason-} || $phase/$1/$2 != command/85/command-failed || ! $slaunch_restarts ]] || reason=exit-code # the command asks for another life
   [[ ! ${reason-} ]] || outcome=ok # no failure, so Ray's logs are not kept
+  [[ ${reason-} || $phase/$2 != command/node-lost || ! $slaunch_restarts ]] || reason='node-lost' # a failure, but other nodes may do
   [[ ! ${job_dir-} ]] || stop_cluster "$outcome"
   if [[ ${reason-} && $slaunch_restarts ]]; then
-    if runs_again; then set -- 0 requeued; else
+    if runs_again; then
+      [[ $reason == node-lost ]] || set -- 0 requeued # of a lost node the log keeps the cause
+      set -- 0 requeued "${@:3}"
+    else
       case $reason in
         exit-code) set -- "$1" "$2" "$why_not" 'submit again: the command wants to go on' ;;
+        node-lost) set -- 72 "$2" "$3, and $why_not" "$4" "${5-}" ;;
         preemption) set -- 75 ended-from-outside "preempted, and $why_not" 'submit again' ;;
         *) set -- 74 time-limit "the time was over, and $why_not" 'submit again, or ask for more with --time or --max-restarts' ;;
       esac
