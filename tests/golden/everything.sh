@@ -118,11 +118,12 @@ asked_to_end() { # again and again while ended_by says by whom. SIGTERM means no
   esac
 }
 signal_command() { # SIGNAL: to the command's processes, but for a shell that only waits for another: it would die of it, and leave that one alone
-  local pid waits caught
+  local pid waits caught group=$command_pid
+  [[ ! -s $job_dir/group ]] || group=$(<"$job_dir/group") # of a command that runs in a step of its own, see in_head_container
   while read -r pid waits; do
     caught=$(awk '/^SigCgt/ { print substr($2, length($2) - 7) }' "/proc/$pid/status" 2>/dev/null)
     if ((!waits || 16#${caught:-0} >> $(kill -l "$1") - 1 & 1)); then kill -s "$1" "$pid" 2>/dev/null; fi
-  done < <(cat /proc/[0-9]*/stat 2>/dev/null | awk -v group="$command_pid" '
+  done < <(cat /proc/[0-9]*/stat 2>/dev/null | awk -v group="$group" '
     { id = $1; sub(/.*\) /, ""); if ($3 == group) parent[id] = $2 }
     END { for (id in parent) waits[parent[id]] = 1; for (id in parent) print id, id in waits }')
 }

@@ -94,8 +94,8 @@ def test_what_the_two_kinds_of_scripts_share_is_the_same() -> None:
 # The signal for the command
 
 
-def function(name: str) -> str:
-    found = re.search(rf"^{name}\(\) {{.*?^}}$", (PARTS / "requeue.sh").read_text(), re.DOTALL | re.MULTILINE)
+def function(name: str, part: str = "requeue.sh") -> str:
+    found = re.search(rf"^{name}\(\) {{.*?^}}$", (PARTS / part).read_text(), re.DOTALL | re.MULTILINE)
     assert found
     return found[0]
 
@@ -116,7 +116,7 @@ def test_a_shell_that_waits_is_not_killed(tmp_path: Path, command: str) -> None:
     """The shells of the command live on, and what comes after the program that saves is done."""
     (tmp_path / "command").write_text(command)
     code = f"""{function("signal_command")}
-set -m; bash -c "$(cat command)" >out 2>/dev/null & command_pid=$!; set +m
+job_dir=.; set -m; bash -c "$(cat command)" >out 2>/dev/null & command_pid=$!; set +m
 until grep -q UP out; do sleep 0.1; done
 signal_command USR1; wait $command_pid"""
     done = subprocess.run(["bash", "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
@@ -124,6 +124,31 @@ signal_command USR1; wait $command_pid"""
     assert lines[1].startswith("SAVED"), (lines, done)
     assert done.returncode == 0, lines
     assert "after" not in command or lines[-1] == "after: 0"
+
+
+@pytest.mark.parametrize("number", ["HUP", "USR1", "TERM"])
+@pytest.mark.parametrize("early", [False, True], ids=["running", "on its way"])
+def test_a_command_in_a_step_of_its_own_is_told(tmp_path: Path, number: str, early: bool) -> None:
+    """As with Pyxis; `env` stands for its srun. A shell that waits is spared. What comes too early is kept."""
+    saves = SAVES.replace("USR1", number)
+    (tmp_path / "command").write_text(saves if early else f'bash -c "{saves}" child; echo "after: $?"')
+    late = "bash -c 'until [[ -e told ]]; do sleep 0.1; done; sleep 0.3; exec \"$@\"' bash" if early else "env"
+    told = "sleep 0.5" if early else "until grep -q UP out; do sleep 0.1; done"
+    code = f"""{function("signal_command")}
+{function("in_head_container", "pyxis.sh")}
+pause() {{ sleep "$1"; }}
+export SLAUNCH_NODE_DIR=$PWD job_dir=$PWD; join_head=({late})
+set -m; in_head_container bash -c "$(cat command)" >out 2>/dev/null </dev/null & command_pid=$!; set +m
+{told}; signal_command {number}; touch told; wait $command_pid"""
+    done = subprocess.run(["bash", "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    lines = (tmp_path / "out").read_text().splitlines()
+    if early:  # as without a container: what has not set its trap yet dies of it
+        signals = {"HUP": 129, "USR1": 138, "TERM": 143}
+        assert done.returncode in (0, signals[number]), (lines, done)
+        assert (tmp_path / "group").exists(), "the step was waited for"
+    else:
+        assert [line for line in lines if line.startswith(("SAVED", "after"))] == ["SAVED bash", "after: 0"], lines
+        assert done.returncode == 0, lines
 
 
 # A launch from within such a job
