@@ -79,9 +79,10 @@ runs_again() { # true when the job will: Slurm has seen to it already, or does s
   fi
   say requeue restart="$((slaunch_restart + 1))" reason="$reason"
 }
-ask_slurm() { # what it says of the job: sets fate (requeued, preempted, grace, limit, lost, runs, cancelled or nothing) and ends, the time
-  local job && fate='' ends=''
+ask_slurm() { # what it says of the job: sets fate (requeued, preempted, grace, limit, lost, runs, cancelled or nothing), and began and ends, times
+  local job && fate='' began='' ends=''
   job=$(SLURM_TIME_FORMAT=standard timeout 9 scontrol show job -o "$SLURM_JOB_ID" | grep "^JobId=$SLURM_JOB_ID ") || return 0
+  [[ ! $job =~ \ StartTime=(2[^ ]*) ]] || began=${BASH_REMATCH[1]}
   [[ ! $job =~ \ EndTime=(2[^ ]*) ]] || ends=${BASH_REMATCH[1]}
   case $job in
     *" PreemptTime=${ends:-?}"*) fate=preempted ;; # while a grace lasts, its end is later
@@ -137,6 +138,11 @@ unset ended_by reason until command_pid job_dir && trap 'ended_by=SIGTERM' TERM 
 # Ray's logs of the life before keep a name of their own.
 export SLAUNCH_RESTART=${SLURM_RESTART_COUNT:-0} && slaunch_restart=$SLAUNCH_RESTART
 ((!slaunch_restart)) || [[ ! -e $slaunch_run.ray ]] || mv -T "$slaunch_run.ray" "$slaunch_run.ray-$((slaunch_restart - 1))"
+# Without --time only Slurm knows the limit. Where the warning would come at once, every life would end like this one.
+if ((slaunch_warning)) && ask_slurm && [[ $began && $ends ]]; then
+  slaunch_whole=$(($(date -d "$ends" +%s) - $(date -d "$began" +%s)))
+  ((slaunch_whole > slaunch_warning)) || end 74 time-limit "the job's whole time is $slaunch_whole s, not more than --signal-before $slaunch_warning" 'give a longer --time, or a shorter --signal-before'
+fi
 # A folder for checkpoints, the same in every life of the job and in every link of a chain.
 export SLAUNCH_RUN_DIR=${slaunch_run%"_${slaunch_link-}"}.run
 [[ -d $SLAUNCH_RUN_DIR ]] || mkdir -m 700 "$SLAUNCH_RUN_DIR" || environment_failed "mkdir $SLAUNCH_RUN_DIR"

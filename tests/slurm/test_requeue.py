@@ -171,6 +171,14 @@ def test_a_command_that_does_not_end_is_ended(cluster: Cluster) -> None:
     assert "Slurm did not requeue it: Requested operation is presently disabled" in job.end["cause"]
 
 
+def test_a_limit_below_the_warning(cluster: Cluster) -> None:
+    """Which is the partition's: the job would be warned at once, in a hundred lives."""
+    job = long(cluster, signal_before=90, partition="short", command="echo UP").wait()
+    assert (job.state["JobState"], job.code, job.state["Restarts"]) == ("FAILED", 74, "0"), job.log
+    assert job.end["cause"] == "the job's whole time is 60 s, not more than --signal-before 90"
+    assert "UP" not in job.output
+
+
 def test_preemption(make_cluster: Callable[..., Cluster]) -> None:
     """With a grace Slurm tells only the steps, and requeues nothing that ends by itself; without, it tells all."""
     new = rootfs.slurm_version(rootfs.root_folder(SUITE)) >= (23, 2)

@@ -222,3 +222,22 @@ def test_the_former_lifes_logs_of_ray_keep_their_place(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(path.name for path in tmp_path.glob("x.*")) == ["x.ray-0", "x.run"]
     assert (tmp_path / "x.ray-0/mine").exists()
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")
+@pytest.mark.parametrize(("ends", "short"), [("T10:05:00", True), ("T10:05:01", False), ("", False)])
+def test_a_limit_below_the_warning_is_told_at_once(tmp_path: Path, ends: str, short: bool) -> None:
+    """Such a job would be warned at its beginning, in every life."""
+    told = (
+        f"JobId=7 JobState=RUNNING StartTime=2026-01-02T10:00:00 EndTime={'2026-01-02' if ends else 'Unknown'}{ends} "
+    )
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\necho '{told}'\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    code = "slaunch_run=x slaunch_warning=300 slaunch_signal=USR1 slaunch_restarts=5\n"
+    code += (PARTS / "requeue.sh").read_text() + "\ntrap - EXIT; echo GOES ON"
+    env = {"SLURM_JOB_ID": "7", "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(["bash", "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, "GOES ON" in done.stdout) == ((74, False) if short else (0, True)), done
+    cause = 'cause="the job\'s whole time is 300 s, not more than --signal-before 300"'
+    assert (cause in done.stdout) == short
+    assert "requeue" not in done.stdout
