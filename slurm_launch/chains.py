@@ -24,7 +24,7 @@ def with_reasons(run: Run, tasks: Sequence[Task]) -> list[Task]:
     if run.spec.get("chain-while") not in ("ok", "notok"):
         return list(tasks)
     ran = [task for task in tasks if not _never_ran(task)]
-    if not ran or len(ran) == len(tasks) or not _is_over(ran[-1]):
+    if not ran or len(ran) == len(tasks) or not is_over(ran[-1].log, _number(ran[-1])):
         return list(tasks)
     return [_not_needed(task) if _never_ran(task) and _number(task) > _number(ran[-1]) else task for task in tasks]
 
@@ -38,11 +38,11 @@ def _not_needed(task: Task) -> Task:
     return replace(task, state="CANCELLED", source=source, reason=NOT_NEEDED)
 
 
-def _is_over(task: Task) -> bool:
+def is_over(log: str, link: int) -> bool:
     """Whether a link's log tells that it has ended the chain."""
-    lines = joblog.tail(task.log).splitlines()
+    lines = joblog.tail(log).splitlines()
     phases = [phase for line in lines if (phase := joblog.phase_of(line)) is not None]
-    return any(phase.name == "chain" and phase.value("link") == str(_number(task)) for phase in phases)
+    return any(phase.name == "chain" and phase.value("link") == str(link) for phase in phases)
 
 
 def _number(task: Task) -> int:

@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slurm_launch.errors import UsageError
+from slurm_launch.errors import LaunchError, UsageError
 from slurm_launch.spec import LaunchSpec, flag_name
 
 if TYPE_CHECKING:
+    from slurm_launch.asking import Asking
     from slurm_launch.runs import Run
     from slurm_launch.script import Embedded
 
@@ -65,6 +66,28 @@ def past(embedded: Embedded) -> tuple[Embedded, list[str]]:
 def without(spec: LaunchSpec) -> LaunchSpec:
     """The spec of a job that waits for no run of ours."""
     return spec.model_copy(update=dict.fromkeys(TYPES, ()))
+
+
+def check_known(spec: LaunchSpec, env: Mapping[str, str], cwd: str | os.PathLike[str], ask: Asking) -> None:
+    """Raise UsageError for a job id that neither we nor Slurm know: it may be mistyped, and 22.05 would not wait.
+
+    `spec` is what the user wrote. A Slurm that does not answer, or is another one, tells nothing."""
+    from slurm_launch import index, slurm_jobs
+
+    ours = {entry.job_id for entry in index.entries(env, Path(cwd))}
+    for name in TYPES:
+        for argument in getattr(spec, name) if not ("dependency" in spec.no_sbatch or _clusters(spec.sbatch)) else ():
+            number = _JOB_ID.fullmatch(argument)
+            if number is None or number[1] in ours:
+                continue
+            try:
+                answer = ask(slurm_jobs.show_job_argv(number[1], None))
+            except LaunchError:
+                return
+            if answer.returncode and slurm_jobs.is_gone(answer.stderr + answer.stdout):
+                hint = "`squeue --me` lists your jobs; of one that has ended long ago leave it out"
+                at = f"{flag_name(name)} {argument}"
+                raise UsageError(f"neither Slurm nor a record knows job {number[1]}", at=at, hint=hint)
 
 
 def _ids(name: str, argument: str, spec: LaunchSpec, env: Mapping[str, str], cwd: Path) -> list[str]:

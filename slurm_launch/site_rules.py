@@ -196,4 +196,7 @@ def _beyond(spec: LaunchSpec, name: str, limits: dict[str, Given]) -> list[str]:
         if amount > limit:
             kind = key.replace("_", "-")
             found.append(f"{flag} {text} is more than the {kind} {given.value} of partition {name} ({given.at})")
+        elif key == "max_time" and (spec.signal_before or 0) >= limit:
+            told = f"--signal-before {spec.signal_before} is not below the max-time {given.value} of partition {name}"
+            found.append(f"{told} ({given.at})")
     return found

@@ -72,10 +72,17 @@ def with_words(flags: dict[str, Any], words: list[str]) -> dict[str, Any]:
     return {**flags, "command": shlex.join(words)}
 
 
+# Of other lists an empty flag takes back what the files say. Here it would be a job that does not wait, or has no workers.
+_NEVER_EMPTY = ("after", "after_ok", "after_any", "after_notok", "worker_group")
+
+
 def resolve(
     flags: dict[str, Any], embedded: Embedded | None = None, only: Collection[str] | None = None
 ) -> config.Resolution:
     """All layers as this process sees them; warnings are printed."""
+    for name in _NEVER_EMPTY:
+        if "" in (flags.get(name) or ()):
+            raise UsageError(f"{flag_name(name)} is empty", at=f"flag {flag_name(name)}", hint="is a variable not set?")
     try:
         cwd = Path.cwd()
     except FileNotFoundError:

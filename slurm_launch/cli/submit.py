@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -10,10 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
-from slurm_launch import follow, launch
+from slurm_launch import dependencies, follow, launch
 from slurm_launch.cli.doubts import absent_images, checked
 from slurm_launch.cli.options import origin, resolve, verb_app
 from slurm_launch.cli.output import note, print_json, warn
+from slurm_launch.cli.run_argument import asking, current_directory
 from slurm_launch.errors import NoCommandCode, UsageError
 from slurm_launch.runs import Run
 
@@ -44,6 +46,7 @@ def submit(
         if spec.grow is not None:
             note(f"then a second job would be submitted, which grows it by {spec.grow} node{'s' * (spec.grow > 1)}")
         return 0
+    dependencies.check_known(spec, os.environ, current_directory(), asking())
     if spec.is_sweep:
         from slurm_launch import sweep_parts
 

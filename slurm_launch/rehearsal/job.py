@@ -47,6 +47,7 @@ class Job:
     warning: int | None  # so many seconds before it the script gets SIGUSR1
     requeue: bool  # whether it may have more lives than one
     array_task: int | None
+    array: list[int]  # all tasks of the array, of which this one is played
 
     @property
     def nodes(self) -> list[str]:
@@ -199,9 +200,9 @@ def batch_environment(job: Job, restarts: int) -> dict[str, str]:
         variables |= {
             "SLURM_ARRAY_JOB_ID": str(job.id),
             "SLURM_ARRAY_TASK_ID": str(job.array_task),
-            "SLURM_ARRAY_TASK_COUNT": "1",
-            "SLURM_ARRAY_TASK_MIN": str(job.array_task),
-            "SLURM_ARRAY_TASK_MAX": str(job.array_task),
+            "SLURM_ARRAY_TASK_COUNT": str(len(job.array)),
+            "SLURM_ARRAY_TASK_MIN": str(min(job.array)),
+            "SLURM_ARRAY_TASK_MAX": str(max(job.array)),
         }
     return variables | node_environment(job, job.nodes[0]) | {"SLURM_NODEID": "0", "SLURM_GTIDS": "0"}
 

@@ -68,13 +68,17 @@ def _nodelist(job: Job) -> str:
 def _job_line(folder: Folder, job: Job) -> str:
     state = folder.state()
     end_at = folder.life().end_at
-    end = "Unknown" if end_at is None else time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(end_at))
+    start, end = ("Unknown" if at is None else _clock(at) for at in (end_at and end_at - (job.time_limit or 0), end_at))
     array = "" if job.array_task is None else f" ArrayJobId={job.id} ArrayTaskId={job.array_task}"
     return (
         f"JobId={job.id}{array} JobName={job.name} JobState={state.state} Reason={state.reason} Dependency=(null)"
-        f" Requeue={job.requeue:d} Restarts={folder.restarts()} ExitCode={state.code}:{state.signal} EndTime={end}"
-        f" PreemptTime=None NodeList={_nodelist(job)} NumNodes={len(job.nodes)}"
+        f" Requeue={job.requeue:d} Restarts={folder.restarts()} ExitCode={state.code}:{state.signal} StartTime={start}"
+        f" EndTime={end} PreemptTime=None NodeList={_nodelist(job)} NumNodes={len(job.nodes)}"
     )
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at))
 
 
 def squeue(folder: Folder, argv: list[str]) -> int:

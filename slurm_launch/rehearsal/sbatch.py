@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from slurm_launch.array_tasks import array_numbers
 from slurm_launch.rehearsal import sbatch_line, slurmd
 from slurm_launch.rehearsal.arguments import Known
 from slurm_launch.rehearsal.job import CLUSTER, FIRST_ID, Folder, Group, Job, fill
@@ -145,7 +146,7 @@ def _job(components: list[dict[str, str]], script: Path, arguments: list[str], s
         KNOWN.fail("two components of a heterogeneous job cannot be on the same node")
     options = components[0]
     number = int(setup.get("job_id") or FIRST_ID + random.SystemRandom().randrange(900_000))
-    task = setup["task"] if setup.get("task") is not None else _first_task(options.get("array"))
+    task = setup["task"] if setup.get("task") is not None else next(iter(_array(options.get("array"))), None)
     directory = os.path.abspath(options.get("chdir", "."))
     name = options.get("job-name", script.name)
     return Job(
@@ -160,6 +161,7 @@ def _job(components: list[dict[str, str]], script: Path, arguments: list[str], s
         warning=_warning(options.get("signal")),
         requeue="no-requeue" not in options,
         array_task=task,
+        array=_array(options.get("array")),
     )
 
 
@@ -237,14 +239,12 @@ def _warning(signal: str | None) -> int | None:
     return None if match is None else int(match[1] or 60)
 
 
-def _first_task(array: str | None) -> int | None:
-    """A rehearsal plays the first task of an array, unless it was asked for another."""
-    if array is None:
-        return None
-    match = re.match(r"\d+", array)
-    if match is None:
-        KNOWN.fail(f"Invalid job array specification: {array}")
-    return int(match[0])
+def _array(text: str | None) -> list[int]:
+    """Its tasks. A rehearsal plays the first, unless it was asked for another."""
+    found = array_numbers(text or "")
+    if text is not None and not found:
+        KNOWN.fail(f"Invalid job array specification: {text}")
+    return found
 
 
 def _output(pattern: str | None, directory: str, number: int, task: int | None, name: str, node: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from slurm_launch import array_tasks, launch, process, slurm, sweep_file
+from slurm_launch import array_tasks, chains, launch, process, slurm, sweep_file
 from slurm_launch.array_values import task_numbers
 from slurm_launch.errors import LaunchError, UsageError
 from slurm_launch.launch import Tell
@@ -27,9 +27,9 @@ class Tasks:
 
     @property
     def code(self) -> int:
-        """The first exit code that is not 0."""
-        codes = (one.error.exit_code if one.error else one.code or 0 for one in self.played.values())
-        return next((code for code in codes if code), 0)
+        """The first exit code that is not 0; of a chain, that of the last link."""
+        codes = [one.error.exit_code if one.error else one.code or 0 for one in self.played.values()]
+        return codes[-1] if self.run.spec.get("chain") else next((code for code in codes if code), 0)
 
 
 def chosen(spec: LaunchSpec, text: str) -> list[int]:
@@ -82,6 +82,9 @@ def rehearse_tasks(
         run = played[number].run
         if (error := played[number].error) is not None:
             tell(str(error))
+        if spec.chain and chains.is_over(played[number].log, number):
+            tell(f"the chain is over after link {number}")
+            break
     assert run is not None
     return Tasks(run, played)
 

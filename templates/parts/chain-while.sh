@@ -1,6 +1,7 @@
 unset reason && eval "$(declare -f end | sed '1s/end/end_link/')" # what every job does at its end
 end() { # and before it: the links that still wait may not be wanted any more
-  local how=notok && [[ $2 != ok || ${reason-} ]] || how=ok # what ends after a warning is not done, whatever its code
+  local how=notok && [[ $2 != ok ]] || how=ok
+  [[ ! ${reason-} ]] || how=$slaunch_while # what ends after a warning has neither failed nor is it done, whatever its code: on with it
   trap '' TERM
   if [[ $how != "$slaunch_while" ]] && ((slaunch_link < SLURM_ARRAY_TASK_MAX)); then
     if scancel --state=PENDING "$SLURM_ARRAY_JOB_ID"; then

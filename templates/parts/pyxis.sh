@@ -3,12 +3,13 @@ srun --help 2>/dev/null | grep -q -e --container-image ||
 container=slaunch_$SLURM_JOB_ID${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}_${SLURM_RESTART_COUNT:-0} # its name: the command joins the head's
 unset "${!PYXIS_CONTAINER_@}" # these would put the other steps into a container too
 in_head_container() { # PROGRAM...: as a step that joins the head's container. srun answers SIGTERM by killing it, so signals go past it.
-  local inside pid sent early=''
+  local inside pid sent name early=''
   # In the container: SIGTERM for the whole job must not end this shell before the program.
   inside='exec 2>&1; trap : TERM; set -m; "$@" & set +m; p=$!; echo "$p" >"$SLAUNCH_NODE_DIR/group"
     while wait "$p" 2>/dev/null; c=$?; ((c > 128)) && kill -0 "$p" 2>/dev/null; do :; done; echo "$c" 2>/dev/null >"$SLAUNCH_NODE_DIR/code"'
   pass_on() { if [[ -s $job_dir/group ]]; then kill -s "$1" -- "-$(<"$job_dir/group")"; else early+=" $1"; fi; }
-  trap 'pass_on TERM' TERM && trap 'pass_on USR1' USR1 && trap 'pass_on USR2' USR2
+  # shellcheck disable=SC2064 # the name is meant as it is now
+  for name in HUP INT QUIT USR1 USR2 ALRM TERM CONT; do trap "pass_on $name" "$name"; done # any of them may be --checkpoint-signal
   set +m
   setsid "${join_head[@]}" bash -c "$inside" bash "$@" 2>"$job_dir/command.err" &
   pid=$!

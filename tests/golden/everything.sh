@@ -46,11 +46,16 @@ end() { # CODE OUTCOME [CAUSE HINT [NODE]]: the only way out. Stops what we star
   trap - EXIT && trap '' TERM USR1 # nothing interrupts the clean-up
   [[ ${reason-} || $phase/$1/$2 != command/85/command-failed || ! $slaunch_restarts ]] || reason=exit-code # the command asks for another life
   [[ ! ${reason-} ]] || outcome=ok # no failure, so Ray's logs are not kept
+  [[ ${reason-} || $phase/$2 != command/node-lost || ! $slaunch_restarts ]] || reason='node-lost' # a failure, but other nodes may do
   [[ ! ${job_dir-} ]] || stop_cluster "$outcome"
   if [[ ${reason-} && $slaunch_restarts ]]; then
-    if runs_again; then set -- 0 requeued; else
+    if runs_again; then
+      [[ $reason == node-lost ]] || set -- 0 requeued # of a lost node the log keeps the cause
+      set -- 0 requeued "${@:3}"
+    else
       case $reason in
         exit-code) set -- "$1" "$2" "$why_not" 'submit again: the command wants to go on' ;;
+        node-lost) set -- 72 "$2" "$3, and $why_not" "$4" "${5-}" ;;
         preemption) set -- 75 ended-from-outside "preempted, and $why_not" 'submit again' ;;
         *) set -- 74 time-limit "the time was over, and $why_not" 'submit again, or ask for more with --time or --max-restarts' ;;
       esac
@@ -74,9 +79,10 @@ runs_again() { # true when the job will: Slurm has seen to it already, or does s
   fi
   say requeue restart="$((slaunch_restart + 1))" reason="$reason"
 }
-ask_slurm() { # what it says of the job: sets fate (requeued, preempted, grace, limit, lost, runs, cancelled or nothing) and ends, the time
-  local job && fate='' ends=''
+ask_slurm() { # what it says of the job: sets fate (requeued, preempted, grace, limit, lost, runs, cancelled or nothing), and began and ends, times
+  local job && fate='' began='' ends=''
   job=$(SLURM_TIME_FORMAT=standard timeout 9 scontrol show job -o "$SLURM_JOB_ID" | grep "^JobId=$SLURM_JOB_ID ") || return 0
+  [[ ! $job =~ \ StartTime=(2[^ ]*) ]] || began=${BASH_REMATCH[1]}
   [[ ! $job =~ \ EndTime=(2[^ ]*) ]] || ends=${BASH_REMATCH[1]}
   case $job in
     *" PreemptTime=${ends:-?}"*) fate=preempted ;; # while a grace lasts, its end is later
@@ -113,11 +119,12 @@ asked_to_end() { # again and again while ended_by says by whom. SIGTERM means no
   esac
 }
 signal_command() { # SIGNAL: to the command's processes, but for a shell that only waits for another: it would die of it, and leave that one alone
-  local pid waits caught
+  local pid waits caught group=$command_pid
+  [[ ! -s $job_dir/group ]] || group=$(<"$job_dir/group") # of a command that runs in a step of its own, see in_head_container
   while read -r pid waits; do
     caught=$(awk '/^SigCgt/ { print substr($2, length($2) - 7) }' "/proc/$pid/status" 2>/dev/null)
     if ((!waits || 16#${caught:-0} >> $(kill -l "$1") - 1 & 1)); then kill -s "$1" "$pid" 2>/dev/null; fi
-  done < <(cat /proc/[0-9]*/stat 2>/dev/null | awk -v group="$command_pid" '
+  done < <(cat /proc/[0-9]*/stat 2>/dev/null | awk -v group="$group" '
     { id = $1; sub(/.*\) /, ""); if ($3 == group) parent[id] = $2 }
     END { for (id in parent) waits[parent[id]] = 1; for (id in parent) print id, id in waits }')
 }
@@ -131,6 +138,11 @@ unset ended_by reason until command_pid job_dir && trap 'ended_by=SIGTERM' TERM 
 # Ray's logs of the life before keep a name of their own.
 export SLAUNCH_RESTART=${SLURM_RESTART_COUNT:-0} && slaunch_restart=$SLAUNCH_RESTART
 ((!slaunch_restart)) || [[ ! -e $slaunch_run.ray ]] || mv -T "$slaunch_run.ray" "$slaunch_run.ray-$((slaunch_restart - 1))"
+# Without --time only Slurm knows the limit. Where the warning would come at once, every life would end like this one.
+if ((slaunch_warning)) && ask_slurm && [[ $began && $ends ]]; then
+  slaunch_whole=$(($(date -d "$ends" +%s) - $(date -d "$began" +%s)))
+  ((slaunch_whole > slaunch_warning)) || end 74 time-limit "the job's whole time is $slaunch_whole s, not more than --signal-before $slaunch_warning" 'give a longer --time, or a shorter --signal-before'
+fi
 slaunch_folder='/scratch/me/check points'${SLURM_ARRAY_TASK_ID:+/$SLURM_ARRAY_TASK_ID} # for checkpoints: the same in every life of the job
 export SLAUNCH_RUN_DIR=$slaunch_folder
 (umask 077 && mkdir -p "$SLAUNCH_RUN_DIR") || environment_failed "mkdir $SLAUNCH_RUN_DIR"

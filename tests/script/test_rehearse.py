@@ -307,6 +307,25 @@ def test_faults_while_the_command_runs(tmp_path: Path, fault: str, options: list
     assert left(done.job_id) == []
 
 
+def test_a_lost_node_is_a_reason_for_another_life(tmp_path: Path) -> None:
+    """Its Ray dies in every life, and the last one ends as without --requeue."""
+    work = tmp_path / "work"
+    work.mkdir()
+    dies = """d=${RAY_TMPDIR%.0/t}.1
+for p in /proc/[0-9]*; do ! grep -qzxF "SLAUNCH_NODE_DIR=$d" "$p/environ" || kill -9 "${p#/proc/}"; done 2>/dev/null
+sleep 90"""
+    argv = ["--num-nodes", "2", "--requeue", "--max-restarts", "1", "--command", dies]
+    done = begin(work, *argv, env=without_ray(tmp_path)).wait()
+    assert done.code == 5, done.out + done.err
+    first, last = re.findall(r" end (.*)", done.log)
+    assert " requeue restart=1 reason=node-lost\n" in done.log
+    assert first.startswith("outcome=requeued code=0 phase=command node=node1 ")
+    assert 'cause="node1 was lost while the command ran: ' in first
+    assert last.startswith("outcome=node-lost code=72 phase=command node=node1 ")
+    assert ', and it has been requeued 1 times (--max-restarts 1)"' in last
+    assert sorted(path.name.partition(".")[2] for path in work.glob("*.ray*")) == ["ray", "ray-0"], "logs are kept"
+
+
 def test_several_at_once(tmp_path: Path) -> None:
     env = without_ray(tmp_path)
     running = []

@@ -46,6 +46,22 @@ def test_all_tasks_of_an_array(tmp_path: Path) -> None:
     assert len(list(work.glob("*.sh"))) == 1
 
 
+def test_the_links_of_a_chain(tmp_path: Path) -> None:
+    """Until one ends well; its code is the rehearsal's. Every link knows the whole array."""
+    work = tmp_path / "work"
+    work.mkdir()
+    command = "echo link $SLAUNCH_LINK of ${!SLURM_ARRAY_TASK_M*} $SLURM_ARRAY_TASK_MIN $SLURM_ARRAY_TASK_MAX"
+    command += " $SLURM_ARRAY_TASK_COUNT; ((SLAUNCH_LINK == 1))"
+    flags = ["--chain", "4", "--chain-while", "notok", "--tasks", "all", "--command", command]
+    done = begin(work, *flags, env=without_ray(tmp_path)).wait()
+    assert done.code == 0, done.err
+    names = "of SLURM_ARRAY_TASK_MAX SLURM_ARRAY_TASK_MIN 0 3 4"
+    said = [line for line in done.out.splitlines() if line.startswith("link ")]
+    assert said == [f"link 0 {names}", f"link 1 {names}"]
+    assert " chain over link=1 this link ended ok" in done.out
+    assert "note: the chain is over after link 1" in done.err
+
+
 @pytest.mark.parametrize(
     ("options", "tasks", "message"),
     [

@@ -358,8 +358,8 @@ class Story:
             assert (output[0], output[1][:3], output[2]) == (0, "UP\n", "")
             assert "[slurm-launch]" not in output[1]  # but Slurm's own word of a time limit
             kept = run is not self.good
-            log = self.alice.cluster.path(run.log).read_text()
-            assert head[:2] == ((0, "Ray runtime started.\n") if kept else (7, "")), (head, log)
+            text = self.alice.cluster.path(run.log).read_text()
+            assert head[:2] == ((0, "Ray runtime started.\n") if kept else (7, "")), (head, text)
             assert bool(re.match(r"==> n\d/ray-start\.log <==\n", ray[1])) == kept, ray
             if not kept:
                 assert re.search(rf"no logs of n\d were kept: job {job} {end.in_words}", head[2]), head

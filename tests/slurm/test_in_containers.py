@@ -207,6 +207,24 @@ def test_scancel_and_signals_reach_the_command(cluster: Cluster, images: Path, r
     assert job.end["outcome"] == "ended-from-outside"
 
 
+def test_the_warning_reaches_the_program_that_saves(cluster: Cluster, images: Path) -> None:
+    """And spares the shell that waits for it, as without a container, whatever the signal is."""
+    saves = "trap 'sleep 1; echo SAVED; exit 0' {}; echo UP; while :; do sleep 0.1; done"
+    standing = standing_ray(cluster, f"{VENV}/bin/python")
+    jobs = []
+    for node, (runtime, signal) in enumerate([("pyxis", "HUP"), ("pyxis", "USR1"), ("charliecloud", "USR1")], 1):
+        command = f'bash -c "{saves.format(signal)}"; echo "AFTER $?"'
+        options: dict[str, Any] = {"container_runtime": runtime, "container_image": f"{images}/ray.sqsh"}
+        options |= {"signal_before": 60, "checkpoint_signal": signal, "container_setup": [standing]}
+        jobs.append(submit(cluster, node=f"n{node}", command=command, **options))
+    for job in jobs:
+        job.wait_for("\nUP\n")
+        cluster.run(["scancel", "--batch", "--signal=USR1", job.id], check=True)
+    for job in jobs:
+        job.wait()
+        assert (job.code, job.output[-2:]) == (0, ["SAVED", "AFTER 0"]), job.log
+
+
 def test_tasks_of_an_array_meet_on_a_node(cluster: Cluster, images: Path) -> None:
     """Each has a container of its own, by its name, and ends with its own code."""
     standing = standing_ray(cluster, f"{VENV}/bin/python")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import time
 from collections.abc import Callable
 from typing import Any
@@ -169,6 +170,33 @@ def test_a_command_that_does_not_end_is_ended(cluster: Cluster) -> None:
     assert [line for line in job.output if line.startswith("GOT")] == ["GOT USR1", "GOT TERM"], job.log
     assert (job.state["JobState"], job.code) == ("FAILED", 74), job.log
     assert "Slurm did not requeue it: Requested operation is presently disabled" in job.end["cause"]
+
+
+def test_a_limit_below_the_warning(cluster: Cluster) -> None:
+    """Which is the partition's: the job would be warned at once, in a hundred lives."""
+    job = long(cluster, signal_before=90, partition="short", command="echo UP").wait()
+    assert (job.state["JobState"], job.code, job.state["Restarts"]) == ("FAILED", 74, "0"), job.log
+    assert job.end["cause"] == "the job's whole time is 60 s, not more than --signal-before 90"
+    assert "UP" not in job.output
+
+
+@pytest.mark.parametrize("reason", ["exit-code", "node-lost"])
+def test_a_heterogeneous_job_is_requeued_whole(cluster: Cluster, reason: str) -> None:
+    """By its leader's id; all components run again, on nodes of their own."""
+    dies = "if ((!SLAUNCH_RESTART)); then echo UP; [[ $REASON == node-lost ]] && sleep 90; exit 85; fi; echo LIFE 1"
+    job = long(cluster, head_cpus=1, num_nodes=3, command=dies, env={"REASON": reason})
+    if reason == "node-lost":
+        job.wait_for("\nUP\n")
+        lost = sorted(cluster.jobs(job.id), key=lambda one: int(one["JobId"]))[1]["NodeList"]
+        node = cluster.run(["scontrol", "show", "hostnames", lost]).stdout.split()[-1]
+        assert cluster.signal(node, r"^sleep 900", signal.SIGKILL)
+    job.wait_for("outcome=requeued")
+    assert said(job, "requeue") == [f"restart=1 reason={reason}"], job.log
+    assert left_behind(cluster) == []
+    next_life(job)
+    job.wait_for(" end outcome=ok ")
+    assert "LIFE 1" in job.output
+    assert said(job, "ready")[1].startswith("nodes=3/3 "), job.log
 
 
 def test_preemption(make_cluster: Callable[..., Cluster]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,30 @@ def asking(lines: str) -> Asking:
 RAN = queued("12_0", "FAILED", "3:0") + queued("12_1", "COMPLETED")
 # How Slurm 22.05 shows the rest of an array whose waiting tasks were cancelled.
 REST = queued("12", "CANCELLED", reason="JobArrayTaskLimit", nodes="")
+
+
+@pytest.mark.parametrize(
+    ("mode", "reason", "end", "over"),
+    [
+        ("ok", "", "0 ok", False),
+        ("ok", "", "3 command-failed", True),
+        ("notok", "", "0 ok", True),
+        ("notok", "", "3 command-failed", False),
+        # After a warning the command is not done, and has not failed.
+        *(
+            (mode, "time-limit", end, False)
+            for mode in ("ok", "notok")
+            for end in ("0 ok", "138 command-failed", "74 time-limit")
+        ),
+    ],
+)
+def test_when_a_chain_goes_on(mode: str, reason: str, end: str, over: bool) -> None:
+    part = (Path(__file__).parents[2] / "templates/parts/chain-while.sh").read_text()
+    before = 'say() { echo "$@"; }; scancel() { :; }; end() { echo "code $1"; }; slaunch_link=1 SLURM_ARRAY_TASK_MAX=4'
+    code = f"{before} slaunch_while={mode} SLURM_ARRAY_JOB_ID=7\n{part}\nreason={reason}; end {end}"
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
+    assert ("chain over link=1" in done.stdout) == over, done.stdout
+    assert f"code {end.split()[0]}\n" in done.stdout
 
 
 def test_links_that_were_not_needed(tmp_path: Path) -> None:

@@ -60,6 +60,10 @@ partitions:
         ("argv", "told"),
         [
             ("-p main --time 3:00:00", ["--time 3:00:00 is more than the max-time 2:00:00 of partition main"]),
+            (
+                "-p main --signal-before 7200",
+                ["--signal-before 7200 is not below the max-time 2:00:00 of partition main"],
+            ),
             ("-p main -n 3 --num-gpus 2", ["--num-nodes 3 is more than", "--num-gpus 2 is more than"]),
             ("-p man", ["--partition 'man' is not one of the profile's; did you mean 'main'?"]),
             ("--container-image x", ["--container-runtime pyxis is not there: there is apptainer"]),

@@ -104,8 +104,8 @@ def test_what_the_two_kinds_of_scripts_share_is_the_same() -> None:
 # The signal for the command
 
 
-def function(name: str) -> str:
-    found = re.search(rf"^{name}\(\) {{.*?^}}$", (PARTS / "requeue.sh").read_text(), re.DOTALL | re.MULTILINE)
+def function(name: str, part: str = "requeue.sh") -> str:
+    found = re.search(rf"^{name}\(\) {{.*?^}}$", (PARTS / part).read_text(), re.DOTALL | re.MULTILINE)
     assert found
     return found[0]
 
@@ -126,7 +126,7 @@ def test_a_shell_that_waits_is_not_killed(tmp_path: Path, command: str) -> None:
     """The shells of the command live on, and what comes after the program that saves is done."""
     (tmp_path / "command").write_text(command)
     code = f"""{function("signal_command")}
-set -m; bash -c "$(cat command)" >out 2>/dev/null & command_pid=$!; set +m
+job_dir=.; set -m; bash -c "$(cat command)" >out 2>/dev/null & command_pid=$!; set +m
 until grep -q UP out; do sleep 0.1; done
 signal_command USR1; wait $command_pid"""
     done = subprocess.run(["bash", "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
@@ -134,6 +134,31 @@ signal_command USR1; wait $command_pid"""
     assert lines[1].startswith("SAVED"), (lines, done)
     assert done.returncode == 0, lines
     assert "after" not in command or lines[-1] == "after: 0"
+
+
+@pytest.mark.parametrize("number", ["HUP", "USR1", "TERM"])
+@pytest.mark.parametrize("early", [False, True], ids=["running", "on its way"])
+def test_a_command_in_a_step_of_its_own_is_told(tmp_path: Path, number: str, early: bool) -> None:
+    """As with Pyxis; `env` stands for its srun. A shell that waits is spared. What comes too early is kept."""
+    saves = SAVES.replace("USR1", number)
+    (tmp_path / "command").write_text(saves if early else f'bash -c "{saves}" child; echo "after: $?"')
+    late = "bash -c 'until [[ -e told ]]; do sleep 0.1; done; sleep 0.3; exec \"$@\"' bash" if early else "env"
+    told = "sleep 0.5" if early else "until grep -q UP out; do sleep 0.1; done"
+    code = f"""{function("signal_command")}
+{function("in_head_container", "pyxis.sh")}
+pause() {{ sleep "$1"; }}
+export SLAUNCH_NODE_DIR=$PWD job_dir=$PWD; join_head=({late})
+set -m; in_head_container bash -c "$(cat command)" >out 2>/dev/null </dev/null & command_pid=$!; set +m
+{told}; signal_command {number}; touch told; wait $command_pid"""
+    done = subprocess.run(["bash", "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    lines = (tmp_path / "out").read_text().splitlines()
+    if early:  # as without a container: what has not set its trap yet dies of it
+        signals = {"HUP": 129, "USR1": 138, "TERM": 143}
+        assert done.returncode in (0, signals[number]), (lines, done)
+        assert (tmp_path / "group").exists(), "the step was waited for"
+    else:
+        assert [line for line in lines if line.startswith(("SAVED", "after"))] == ["SAVED bash", "after: 0"], lines
+        assert done.returncode == 0, lines
 
 
 # A launch from within such a job
@@ -223,3 +248,22 @@ def test_the_folder_for_checkpoints(tmp_path: Path, array: str | None, below: st
     done = subprocess.run(["bash", "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
     assert done.stdout == f"{tmp_path}/{name}{below}"
     assert (tmp_path / f"{name}{below}").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")
+@pytest.mark.parametrize(("ends", "short"), [("T10:05:00", True), ("T10:05:01", False), ("", False)])
+def test_a_limit_below_the_warning_is_told_at_once(tmp_path: Path, ends: str, short: bool) -> None:
+    """Such a job would be warned at its beginning, in every life."""
+    told = (
+        f"JobId=7 JobState=RUNNING StartTime=2026-01-02T10:00:00 EndTime={'2026-01-02' if ends else 'Unknown'}{ends} "
+    )
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\necho '{told}'\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    code = "slaunch_run=x slaunch_warning=300 slaunch_signal=USR1 slaunch_restarts=5\n"
+    code += (PARTS / "requeue.sh").read_text() + "\ntrap - EXIT; echo GOES ON"
+    env = {"SLURM_JOB_ID": "7", "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(["bash", "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, "GOES ON" in done.stdout) == ((74, False) if short else (0, True)), done
+    cause = 'cause="the job\'s whole time is 300 s, not more than --signal-before 300"'
+    assert (cause in done.stdout) == short
+    assert "requeue" not in done.stdout

@@ -13,6 +13,7 @@ import pytest
 from slurm_launch import LaunchSpec, dependencies, index, launch, render, runs
 from slurm_launch.errors import UsageError
 from slurm_launch.run_report import status_rows
+from tests.unit.conftest import Launcher
 from tests.unit.some_run import some_run
 
 Launcher = Callable[..., Any]  # tests/unit/conftest.py
@@ -148,3 +149,29 @@ def test_status_tells_what_a_run_waits_for() -> None:
 
 def test_without_the_directive_no_name_is_looked_up() -> None:
     assert line(after_ok=("nosuch",), no_sbatch=("dependency",)) is None
+
+
+@pytest.mark.parametrize("flag", ["--after", "--after-ok", "--after-any", "--after-notok", "--worker-group"])
+def test_an_empty_flag_is_an_unset_variable(launcher: Launcher, flag: str) -> None:
+    answer = launcher("render", "--exp-name", "x", "--command", "true", flag, "")
+    assert (answer.code, answer.out) == (2, "")
+    assert f"{flag} is empty" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("says", "words", "code"),
+    [
+        ("slurm_load_jobs error: Invalid job id specified", "neither Slurm nor a record knows job 99999", 2),
+        ("slurm_load_jobs error: Unable to contact slurm controller", "sbatch refused", 3),
+    ],
+)
+def test_a_job_that_nobody_knows(
+    launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, words: str, code: int
+) -> None:
+    """Slurm 22.05 would not wait for it; a Slurm that does not answer is sbatch's business."""
+    for name, text in (("scontrol", f"echo '{says}' >&2"), ("sbatch", "echo no >&2")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\nexit 1\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    answer = launcher("--exp-name", "x", "--command", "true", "--after-ok", "99999")
+    assert (answer.code, words in answer.err) == (code, True), answer.err
