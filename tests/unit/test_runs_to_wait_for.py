@@ -13,7 +13,6 @@ import pytest
 from slurm_launch import LaunchSpec, dependencies, index, launch, render, runs
 from slurm_launch.errors import UsageError
 from slurm_launch.run_report import status_rows
-from tests.unit.conftest import Launcher
 from tests.unit.some_run import some_run
 
 Launcher = Callable[..., Any]  # tests/unit/conftest.py
