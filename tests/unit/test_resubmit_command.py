@@ -145,6 +145,22 @@ def test_two_calls_in_a_row(launcher: Launcher, launched: Any, slurm: Slurm) -> 
     assert len(slurm.submitted) == 3
 
 
+def test_two_calls_in_a_row_by_name(launcher: Launcher, launched: Any, slurm: Slurm) -> None:
+    """The runs that were made from one another are one story, until another run has the name, too."""
+    launched("--array", "0-5")
+    slurm.set({f"21_{n}": "FAILED" if n in (1, 3) else "COMPLETED" for n in range(6)})
+    new_run(launcher("resubmit", "t", "--failed", "--json"))
+    slurm.set({"22_1": "COMPLETED", "22_3": "FAILED"})
+    assert new_run(launcher("resubmit", "t", "--failed", "--json")).spec["array"] == "3"
+    slurm.set({"23_3": "COMPLETED"})
+    assert "nothing to run again" in launcher("resubmit", "t", "--failed").err
+    answer = launcher("resubmit", "t")
+    assert (answer.code, "'t' could be one of 3 runs" in answer.err) == (2, True), answer.err
+    launched("--array", "0-5")
+    answer = launcher("resubmit", "t", "--failed")
+    assert (answer.code, "'t' could be one of 4 runs" in answer.err) == (2, True), answer.err
+
+
 def test_from_another_directory(
     launcher: Launcher, launched: Any, slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
