@@ -426,3 +426,19 @@ def test_nothing_of_a_point_gets_to_the_terminal(launcher: Launcher, launched: A
         out = launcher(verb, "12").out
         assert "\x1b" not in out
         assert r"\x1b[31m" in out
+
+
+def test_links_of_a_chain_that_were_not_needed(launcher: Launcher, launched: Any, slurm: Any) -> None:
+    """They are told apart from cancelled ones; the chain has the code of the last link that ran."""
+    run = launched(spec={"chain": 5, "chain-while": "notok"}, array="0-4%1")
+    over = "[slurm-launch] 2020-03-04T09:01:00+0000 chain over link=1 this link ended ok\n"
+    Path(run.log.replace(".log", "_1.log")).write_text(over)
+    rest = queued(run, "CANCELLED", reason="JobArrayTaskLimit").replace("n[1-2]", "")
+    slurm(queued(run, "FAILED", "3:0", task="_0") + queued(run, "COMPLETED", task="_1") + rest)
+    row = launcher("list").out.splitlines()[1]
+    lines = launcher("status", "12").out.splitlines()
+    assert lines[0] == f"{run.name}: 1 ok, 1 failed, 3 not needed"
+    words = "was not needed: the chain was over before it"
+    assert lines[-1].split() == ["12_[2-4]", "CANCELLED", "-", "-", "-", *words.split()]
+    assert "  1 ok, 1 failed, 3 not needed  " in row
+    assert row.split()[-3] == "0", row
