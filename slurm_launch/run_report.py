@@ -91,7 +91,7 @@ def as_json(run: Run, tasks: Sequence[Task], now: datetime, points: PointsOf) ->
         | {"cancelled": run.cancelled_at(task.id), "run_again_as": again.get(task.id), "point": points.of(task.id)}
         for task in points.each(run, tasks)
     ]
-    keys = ("name", "exp_name", "job_id", "cluster", "script", "log", "record")
+    keys = ("name", "exp_name", "job_id", "cluster", "script", "log", "logs", "record")
     about = {key: getattr(run, key) for key in keys} | {"cancelled": max(run.cancelled.values(), default=None)}
     alone = told[0] if len(told) == 1 and "_" not in tasks[0].id else {"state": state_of(tasks)}
     about["points"] = run.points

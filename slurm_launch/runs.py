@@ -48,6 +48,11 @@ class Run:
     script_sha256: str | None = None  # of the script as we wrote it: people edit them
     resubmitted: dict[str, str] = field(default_factory=dict)  # 12_[3,7]: name or record of the run that they are now
 
+    @property
+    def logs(self) -> str:
+        """The log, or the pattern for those of an array's tasks: then there is no `log`."""
+        return self.log.removesuffix(".log") + "_*.log" if array_tasks.array_of(self) else self.log
+
     def with_job(self, job_id: str, cluster: str | None, submitted: str) -> Run:
         return replace(self, job_id=job_id, cluster=cluster, submitted=submitted)
 

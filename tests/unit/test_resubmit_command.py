@@ -123,6 +123,19 @@ def test_what_failed_of_an_array(launcher: Launcher, launched: Any, slurm: Slurm
     assert len(slurm.submitted) == 2
 
 
+def test_programs_are_told_where_the_logs_are(launcher: Launcher, launched: Any, slurm: Slurm) -> None:
+    """Of an array, too, where `log` is no file."""
+    flags = ("--exp-name", "u", "--command", "true", "--json")
+    slurm.set({"21": "RUNNING", "22_[0-1]": "PENDING", "23_[0-1]": "PENDING"})
+    alone = json.loads(launcher(*flags).out)
+    assert (alone["logs"], json.loads(launcher("status", "21", "--json").out)["logs"]) == (alone["log"], alone["log"])
+    many = json.loads(launcher(*flags, "--array", "0-1").out)
+    pattern = f"{many['run_dir']}/{many['name']}_*.log"
+    assert (many["logs"], json.loads(launcher("status", "22", "--json").out)["logs"]) == (pattern, pattern)
+    again = json.loads(launcher("resubmit", "22", "--json").out)
+    assert again["logs"] == again["log"].replace(".log", "_*.log")
+
+
 def test_two_calls_in_a_row(launcher: Launcher, launched: Any, slurm: Slurm) -> None:
     """The first is still going; then it fails in a part; then that is run again, and ends well."""
     old = launched("--array", "0-5")
