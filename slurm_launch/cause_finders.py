@@ -130,7 +130,7 @@ def _task(scene: Scene) -> Task:
 
 def not_requeued(scene: Scene) -> Finding | None:
     """The script says so, behind what ended the job."""
-    words = r"(?:^|, and )(?P<why>it has been requeued \d+ times .*|Slurm did not requeue it: .*)$"
+    words = r"(?:^|, and )(?P<why>it has been requeued \d+ times? .*|Slurm did not requeue it: .*)$"
     match = re.search(words, (scene.end.cause if scene.end else None) or "")
     return Finding(last(scene)[-1:], _given(match)) if match else None
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from slurm_launch.runs import Run
 
 NOT_NEEDED = "ChainOver"  # the reason of such a link; Slurm has no word for it
+IN_A_WORD = "not needed"
 IN_WORDS = "was not needed: the chain was over before it"
 
 

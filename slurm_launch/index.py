@@ -13,7 +13,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +47,11 @@ class Entry:
     def order(self) -> tuple[str, int, str]:
         """By time; in the same second by the number of the job."""
         return self.created, int(self.job_id) if self.job_id else 0, self.name
+
+    @property
+    def exp_name(self) -> str:
+        """The name without the time of the launch."""
+        return re.sub(r"_\d{8}-\d{6}(-\d+)?$", "", self.name)
 
     def is_at(self, folder: str) -> bool:
         """Whether it was launched in this directory, or has its files there."""
@@ -281,11 +286,14 @@ def _look_at(path: str) -> Entry | None:
 # What is meant by RUN
 
 
-def find(argument: str | None, env: Mapping[str, str], cwd: Path) -> Run:
+def find(
+    argument: str | None, env: Mapping[str, str], cwd: Path, among: Callable[[list[Run]], Run | None] | None = None
+) -> Run:
     """The run that is meant by a job id, a name or its beginning, or the path of one of its files.
 
     None means the newest run of this directory, or else the newest of all. What fits exactly counts before the
-    beginning of a name. Raises UsageError when there is none, or more than one.
+    beginning of a name. Raises UsageError when there is none, or more than one of which `among` chooses none; it
+    gets them with the oldest first.
     """
     if argument is not None and not argument.strip():
         raise UsageError("is empty", at="RUN", hint="leave it out for the newest run; `slurm-launch list` shows them")
@@ -302,6 +310,8 @@ def find(argument: str | None, env: Mapping[str, str], cwd: Path) -> Run:
     if not matching:
         hint = "`slurm-launch list` shows the runs; a path to a .json, .sh or .log file works from anywhere"
         raise UsageError(f"no run is called {argument!r}, and none has such a job id", at="RUN", hint=hint)
+    if among is not None and (chosen := among([entry.read() for entry in matching])) is not None:
+        return chosen
     raise UsageError(
         f"{argument!r} could be one of {len(matching)} runs:\n{_listed(matching)}",
         at="RUN",
@@ -327,7 +337,7 @@ def _matching(argument: str, known: list[Entry]) -> list[Entry]:
         newest = {entry.cluster: entry for entry in known if entry.job_id == job[1]}
         if newest and not (job[2] and begins):  # 12_2026 is the beginning of a name, too
             return list(newest.values())
-    return begins
+    return [entry for entry in begins if entry.exp_name == argument] or begins
 
 
 def _listed(candidates: Iterable[Entry], most: int = 10) -> str:

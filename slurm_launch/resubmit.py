@@ -136,6 +136,18 @@ def finder(env: Mapping[str, str], cwd: Path) -> Find:
     return find
 
 
+def first_of(candidates: Sequence[Run], find: Find) -> Run | None:
+    """The first of these runs, if the others were all made from it by running it again; else None."""
+    open_ones, reached = [candidates[0]], set()
+    while open_ones:
+        run = open_ones.pop()
+        if (run.name, run.job_id) not in reached:
+            reached.add((run.name, run.job_id))
+            following = [find(run, name) for name in run.resubmitted.values()]
+            open_ones += [one for one in following if one is not None]
+    return candidates[0] if reached.issuperset((run.name, run.job_id) for run in candidates) else None
+
+
 def outcomes(lasts: Iterable[Last], ask: Asking) -> Outcomes:
     """How these tasks ended, as far as anybody knows. What is learned is remembered in the records."""
     told = Outcomes([], [], [])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from slurm_launch import array_tasks, dependencies
+from slurm_launch import array_tasks, chains, dependencies
 from slurm_launch.run_task import TIMES, Task
 from slurm_launch.runs import Run
 from slurm_launch.task_points import PointsOf
@@ -66,11 +66,13 @@ def summary(tasks: Sequence[Task]) -> str:
     if len(tasks) == 1 and tasks_in(tasks[0]) == 1:
         return tasks[0].state
     counts = Counter(_in_a_word(task) for task in tasks for _ in range(tasks_in(task)))
-    words = ("ok", "failed", "cancelled", "running", "waiting", "unknown")
+    words = ("ok", "failed", "cancelled", chains.IN_A_WORD, "running", "waiting", "unknown")
     return ", ".join(f"{counts[word]} {word}" for word in words if counts[word])
 
 
 def _in_a_word(task: Task) -> str:
+    if task.reason == chains.NOT_NEEDED:
+        return chains.IN_A_WORD
     if task.ended:
         return {"COMPLETED": "ok", "CANCELLED": "cancelled"}.get(task.state, "failed")
     return "waiting" if task.waiting else "running" if task.running else "unknown"
@@ -89,7 +91,7 @@ def as_json(run: Run, tasks: Sequence[Task], now: datetime, points: PointsOf) ->
         | {"cancelled": run.cancelled_at(task.id), "run_again_as": again.get(task.id), "point": points.of(task.id)}
         for task in points.each(run, tasks)
     ]
-    keys = ("name", "exp_name", "job_id", "cluster", "script", "log", "record")
+    keys = ("name", "exp_name", "job_id", "cluster", "script", "log", "logs", "record")
     about = {key: getattr(run, key) for key in keys} | {"cancelled": max(run.cancelled.values(), default=None)}
     alone = told[0] if len(told) == 1 and "_" not in tasks[0].id else {"state": state_of(tasks)}
     about["points"] = run.points

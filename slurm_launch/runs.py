@@ -49,6 +49,11 @@ class Run:
     resubmitted: dict[str, str] = field(default_factory=dict)  # 12_[3,7]: name or record of the run that they are now
     grow: str | None = None  # the job that was submitted with it, by --grow
 
+    @property
+    def logs(self) -> str:
+        """The log, or the pattern for those of an array's tasks: then there is no `log`."""
+        return self.log.removesuffix(".log") + "_*.log" if array_tasks.array_of(self) else self.log
+
     def with_job(self, job_id: str, cluster: str | None, submitted: str) -> Run:
         return replace(self, job_id=job_id, cluster=cluster, submitted=submitted)
 

@@ -155,7 +155,8 @@ _LOST = re.compile(r"Socket timed out|Zero Bytes were transmitted", re.IGNORECAS
 
 # A refusal that people meet often, and what to do about it; the first that fits counts.
 _HINTS = {
-    r"invalid partition": "`sinfo -s` lists the partitions; choose one with --partition",
+    r"invalid partition": "`sinfo -s` lists the partitions; correct --partition, --head-partition"
+    " or the partition= of a --worker-group",
     r"violates .*policy|job submit limit": "a limit of yours is reached: ask for less, or wait for jobs to end",
     r"account": "`sacctmgr show assoc user=$USER format=account,partition,qos` lists yours; choose one with --account",
     r"qos": "`sacctmgr show assoc user=$USER format=account,qos` lists yours; choose one with --qos",

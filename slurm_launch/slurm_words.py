@@ -14,7 +14,7 @@ _REASONS = {
     r"JobHeldUser": "it is held; `scontrol release` lets it go",
     r"JobHeldAdmin": "an administrator holds it: ask the site",
     r"BeginTime": "its time has not come (--begin, or a pause after a requeue)",
-    r"JobArrayTaskLimit": "as many tasks of the array run as may at the same time (the % of --array; of a chain one)",
+    r"JobArrayTaskLimit": "as many run as --max-parallel, the % of --array or --chain allow",
     r"ReqNodeNotAvail.*": "nodes that it needs are down, drained or reserved (a maintenance?): `sinfo -R` tells",
     r"Node.*Down.*|.*not available.*": "nodes that it needs are down: `sinfo -R` tells",
     r"ReservationDeleted|ReservationInvalid": "its reservation is gone: it will not start; cancel it",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
+from slurm_launch import chains
 from slurm_launch.run_report import duration, elapsed
 from slurm_launch.run_task import Task
 from slurm_launch.runs import Run
@@ -38,7 +39,9 @@ def _rows(run: Run, tasks: Sequence[Task], points: PointsOf, now: datetime) -> I
 def _remark(task: Task, again: str | None) -> str:
     """What the other columns do not say: why it waits, how far it is, what it failed of; as what it was run again."""
     end = task.life.end if task.life else None
-    if task.ended:
+    if task.reason == chains.NOT_NEEDED:
+        words = chains.IN_WORDS
+    elif task.ended:
         words = (end.cause if end and task.state != "COMPLETED" else "") or ""
     else:
         words = task.in_words.removeprefix("waits: ").removeprefix("runs: ").removeprefix("runs")

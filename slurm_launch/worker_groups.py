@@ -89,7 +89,7 @@ def parse(text: str) -> WorkerGroup:
         try:
             found[name] = _READERS[name](value)
         except BadValue as error:
-            raise BadValue(f"has a {key} that {error}", error.hint) from None
+            raise BadValue(f"{key}= {error}", error.hint) from None
     if "n" not in found and "node" in found:
         found["n"] = len(values.hosts(found["node"]))
     if "n" not in found:

@@ -14,7 +14,8 @@ from slurm_launch.cli.output import markup, note, print_json, printable
 from slurm_launch.cli.run_argument import RunArgument, asking, found
 from slurm_launch.errors import SlurmUnavailable
 from slurm_launch.explain import Explanation, explain_task
-from slurm_launch.run_task import Task
+from slurm_launch.run_report import tasks_in
+from slurm_launch.run_task import UNKNOWN, Task
 from slurm_launch.runs import Run
 from slurm_launch.task_points import points_of
 
@@ -42,9 +43,19 @@ def explain(
             print("\n" * bool(number) + printable(f"task {points.label(task.id)}", sys.stdout))
         show(why)
         print(printable(f"the log: {task.log}", sys.stdout))
-    if len(tasks) > len(explained):
-        note(f"the other {len(tasks) - len(explained)} of its tasks are not shown; name one, as {run.job_id}_3")
+    shown = {task.id for task, _ in explained}
+    if others := [task for task in tasks if task.id not in shown]:
+        note(_of_others(others, failed=_failed(tasks)))
     return 0
+
+
+def _of_others(others: Sequence[Task], failed: Sequence[Task]) -> str:
+    """Why the rest of an array is not shown."""
+    number = sum(map(tasks_in, others))
+    if failed and not any(task in failed or task.state == UNKNOWN for task in others):
+        return f"the other {number} did not fail" + ("" if all(task.ended for task in others) else " so far")
+    example = array_tasks.task_ids(others[0].id)[0]
+    return f"not shown: {number} more of its tasks; name one, as {example}"
 
 
 def _look(run: Run) -> list[Task]:
@@ -60,8 +71,11 @@ def _look(run: Run) -> list[Task]:
 
 def worth_telling(tasks: Sequence[Task]) -> list[Task]:
     """Of an array the tasks that failed, or else the first ones."""
-    failed = [task for task in tasks if task.ended and task.state != "COMPLETED"]
-    return (failed or list(tasks))[:MOST]
+    return (_failed(tasks) or list(tasks))[:MOST]
+
+
+def _failed(tasks: Sequence[Task]) -> list[Task]:
+    return [task for task in tasks if task.ended and task.state != "COMPLETED"]
 
 
 def show(why: Explanation) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from slurm_launch import index, observe, run_report
+from slurm_launch import chains, index, observe, run_report
 from slurm_launch.cli.output import markup, note, print_error, print_json, warn
 from slurm_launch.cli.run_argument import asking, complete, current_directory, found
 from slurm_launch.cli.table import print_table, table_lines
@@ -159,7 +159,7 @@ def _row(run: Run, tasks: Sequence[Task], now: datetime) -> list[str]:
     first = tasks[0]
     nodes = {task.num_nodes for task in tasks if task.num_nodes}
     ran = [seconds for task in tasks if (seconds := run_report.elapsed(task, now)) is not None]
-    codes = [task.code for task in tasks if task.code is not None]
+    codes = [task.code for task in chains.that_count(run, tasks) if task.code is not None]
     submitted = first.times.get("submitted")
     return [
         run.name,

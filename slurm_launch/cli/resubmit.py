@@ -43,13 +43,15 @@ def resubmit(
 ) -> int:
     if as_json and parsable:
         raise UsageError("--json and --parsable exclude one another", hint="give one of them")
-    old = found(run)
+    finder = again.finder(os.environ, current_directory())
+    # What failed of a run and of those made from it is one question, whichever of them is meant.
+    old = found(run, among=lambda several: again.first_of(several, finder)) if failed else found(run)
     made_from = again.origin(old)
     wanted = _wanted(old, run, flags, tasks)
     if old.spec.get("chain") and (failed or wanted != again.numbers_of(old)):
         hint = "leave the choice out to run the whole chain again"
         raise UsageError(f"{old.name} is a chain: its links are one work, done in their order", at="RUN", hint=hint)
-    lasts = again.last_runs(old, wanted, again.finder(os.environ, current_directory()))
+    lasts = again.last_runs(old, wanted, finder)
     if failed:
         lasts = _failed(old, lasts)
         chosen = {number for last in lasts for number in last.numbers}

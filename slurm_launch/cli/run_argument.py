@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -29,9 +30,9 @@ def complete(incomplete: str) -> list[str]:
 RunArgument = Annotated[str | None, typer.Argument(metavar="RUN", help=HELP, autocompletion=complete)]
 
 
-def found(argument: str | None) -> Run:
-    """The run that is meant."""
-    return index.find(argument, os.environ, current_directory())
+def found(argument: str | None, among: Callable[[list[Run]], Run | None] | None = None) -> Run:
+    """The run that is meant; of several `among` may choose one."""
+    return index.find(argument, os.environ, current_directory(), among)
 
 
 def current_directory() -> Path:

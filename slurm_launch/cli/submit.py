@@ -71,7 +71,7 @@ def submit(
 
 
 def as_json_of(run: Run) -> dict[str, Any]:
-    return {key: value for key, value in asdict(run).items() if key != "schema"}
+    return {key: value for key, value in asdict(run).items() if key != "schema"} | {"logs": run.logs}
 
 
 def print_run(run: Run, parsable: bool) -> None:

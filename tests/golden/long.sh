@@ -46,7 +46,7 @@ runs_again() { # true when the job will: Slurm has seen to it already, or does s
   ask_slurm
   if [[ $fate == cancelled ]]; then why_not='it was cancelled' && return 1; fi # Slurm would requeue that one, too
   if [[ $fate != requeued ]]; then
-    ((slaunch_restart < slaunch_restarts)) || { why_not="it has been requeued $slaunch_restart times (--max-restarts $slaunch_restarts)" && return 1; }
+    ((slaunch_restart < slaunch_restarts)) || { why_not="it has been requeued $slaunch_restart time$( ((slaunch_restart == 1)) || echo s) (--max-restarts $slaunch_restarts)" && return 1; }
     for _ in {1..5}; do
       ! said=$(timeout 20 scontrol requeue "$job" 2>&1) && [[ $said != *'pending execution'* ]] || break # pending: an answer got lost
       why_not="Slurm did not requeue it: ${said:-no answer}"

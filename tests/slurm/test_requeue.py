@@ -111,7 +111,7 @@ def test_the_command_asks_for_another_life(cluster: Cluster) -> None:
     job.wait()
     assert (job.state["JobState"], job.code) == ("FAILED", 85), job.log
     assert said(job, "requeue") == ["restart=1 reason=exit-code"]
-    assert job.end["cause"] == "it has been requeued 1 times (--max-restarts 1)"
+    assert job.end["cause"] == "it has been requeued 1 time (--max-restarts 1)"
     early.wait_for("outcome=requeued")
     assert said(early, "requeue") == ["restart=1 reason=time-limit"]
     assert "command" not in early.phases

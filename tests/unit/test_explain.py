@@ -278,6 +278,11 @@ def test_an_exception_without_words_and_one_with_lines() -> None:
 # Odd files
 
 
+def test_a_job_that_was_requeued_once() -> None:
+    log = facts_of("not-requeued").log.replace("requeued 0 times", "requeued 1 time")
+    assert "requeued 1 time (" in explain(facts_of("not-requeued", log=log)).sentence
+
+
 def test_no_files_at_all() -> None:
     assert evidence.gather("gone.log", "gone.ray") == {"log": "", "log_line": 1, "ray_logs": {}}
 

@@ -440,6 +440,21 @@ def test_what_is_meant(
     assert index.find(argument, env, here).job_id == job
 
 
+def test_a_whole_exp_name_counts_before_longer_ones(launched: Make, env: dict[str, str], here: Path) -> None:
+    launched("base", "12", second=1)
+    for number, name in enumerate(("base-grow", "base2", "base_20261116-000001", "base_2"), start=13):
+        launched(name, str(number), second=2)
+    assert index.find("base", env, here).job_id == "12"
+    assert index.find("base_2", env, here).job_id == "16"
+    assert index.find("base-", env, here).job_id == "13"
+    with pytest.raises(UsageError, match="could be one of 5 runs"):
+        index.find("bas", env, here)
+    launched("base", "17", second=3)
+    with pytest.raises(UsageError, match="'base' could be one of 2 runs") as caught:
+        index.find("base", env, here)
+    assert "base2" not in str(caught.value)
+
+
 def test_paths_from_anywhere(launched: Make, env: dict[str, str], tmp_path: Path) -> None:
     run = launched("t", enter=False)
     for path in (run.script, run.log, run.record, run.log.replace(".log", "_12.log")):

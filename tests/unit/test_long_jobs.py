@@ -110,6 +110,16 @@ def function(name: str, part: str = "requeue.sh") -> str:
     return found[0]
 
 
+@pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")
+@pytest.mark.parametrize(("count", "said"), [(0, "0 times"), (1, "1 time"), (2, "2 times")])
+def test_how_often_it_was_requeued_in_words(count: int, said: str) -> None:
+    values = f"SLURM_JOB_ID=1 fate=runs reason=exit-code slaunch_restart={count} slaunch_restarts={count}"
+    code = f'{values}\nask_slurm() {{ :; }}\n{function("runs_again")}\nruns_again || echo "$why_not"'
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    words = f"it has been requeued {said} (--max-restarts {count})"
+    assert done.stdout == f"{words}\n", done.stderr
+
+
 SAVES = "trap 'echo SAVED $0; exit' USR1; echo UP; while :; do sleep 0.1; done"
 
 

@@ -729,6 +729,7 @@ def test_all_reasons_of_the_manual_have_words() -> None:
         ("launch failed requeued held", "scontrol release"),
         ("ReservationDeleted", "is gone"),
         ("BurstBufferStageIn", "burst buffer"),
+        ("JobArrayTaskLimit", "--max-parallel"),
     ],
 )
 def test_what_a_reason_means(reason: str, part: str) -> None:

@@ -137,6 +137,19 @@ def test_what_failed_of_an_array(launcher: Launcher, launched: Any, slurm: Slurm
     assert len(slurm.submitted) == 2
 
 
+def test_programs_are_told_where_the_logs_are(launcher: Launcher, launched: Any, slurm: Slurm) -> None:
+    """Of an array, too, where `log` is no file."""
+    flags = ("--exp-name", "u", "--command", "true", "--json")
+    slurm.set({"21": "RUNNING", "22_[0-1]": "PENDING", "23_[0-1]": "PENDING"})
+    alone = json.loads(launcher(*flags).out)
+    assert (alone["logs"], json.loads(launcher("status", "21", "--json").out)["logs"]) == (alone["log"], alone["log"])
+    many = json.loads(launcher(*flags, "--array", "0-1").out)
+    pattern = f"{many['run_dir']}/{many['name']}_*.log"
+    assert (many["logs"], json.loads(launcher("status", "22", "--json").out)["logs"]) == (pattern, pattern)
+    again = json.loads(launcher("resubmit", "22", "--json").out)
+    assert again["logs"] == again["log"].replace(".log", "_*.log")
+
+
 def test_two_calls_in_a_row(launcher: Launcher, launched: Any, slurm: Slurm) -> None:
     """The first is still going; then it fails in a part; then that is run again, and ends well."""
     old = launched("--array", "0-5")
@@ -157,6 +170,22 @@ def test_two_calls_in_a_row(launcher: Launcher, launched: Any, slurm: Slurm) -> 
     told = json.loads(launcher("resubmit", "21", "--failed", "--json").out)
     assert told == {"schema": 1, "name": None, "job_id": None, "again_of": old.name, "again": []}
     assert len(slurm.submitted) == 3
+
+
+def test_two_calls_in_a_row_by_name(launcher: Launcher, launched: Any, slurm: Slurm) -> None:
+    """The runs that were made from one another are one story, until another run has the name, too."""
+    launched("--array", "0-5")
+    slurm.set({f"21_{n}": "FAILED" if n in (1, 3) else "COMPLETED" for n in range(6)})
+    new_run(launcher("resubmit", "t", "--failed", "--json"))
+    slurm.set({"22_1": "COMPLETED", "22_3": "FAILED"})
+    assert new_run(launcher("resubmit", "t", "--failed", "--json")).spec["array"] == "3"
+    slurm.set({"23_3": "COMPLETED"})
+    assert "nothing to run again" in launcher("resubmit", "t", "--failed").err
+    answer = launcher("resubmit", "t")
+    assert (answer.code, "'t' could be one of 3 runs" in answer.err) == (2, True), answer.err
+    launched("--array", "0-5")
+    answer = launcher("resubmit", "t", "--failed")
+    assert (answer.code, "'t' could be one of 4 runs" in answer.err) == (2, True), answer.err
 
 
 def test_from_another_directory(

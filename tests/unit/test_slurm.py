@@ -121,6 +121,8 @@ def test_queries_are_not_bent_by_the_users_defaults() -> None:
     ("stderr", "flag"),
     [
         ("sbatch: error: Batch job submission failed: Invalid partition name specified", "--partition"),
+        ("sbatch: error: Batch job submission failed: Invalid partition name specified", "--head-partition"),
+        ("sbatch: error: Batch job submission failed: Invalid partition name specified", "--worker-group"),
         ("Batch job submission failed: Invalid account or account/partition combination specified", "--account"),
         ("Batch job submission failed: Invalid qos specification", "--qos"),
         ("Requested time limit is invalid (missing or exceeds some limit)", "--time"),

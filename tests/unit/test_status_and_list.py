@@ -426,3 +426,42 @@ def test_nothing_of_a_point_gets_to_the_terminal(launcher: Launcher, launched: A
         out = launcher(verb, "12").out
         assert "\x1b" not in out
         assert r"\x1b[31m" in out
+
+
+def test_links_of_a_chain_that_were_not_needed(launcher: Launcher, launched: Any, slurm: Any) -> None:
+    """They are told apart from cancelled ones; the chain has the code of the last link that ran."""
+    run = launched(spec={"chain": 5, "chain-while": "notok"}, array="0-4%1")
+    over = "[slurm-launch] 2020-03-04T09:01:00+0000 chain over link=1 this link ended ok\n"
+    Path(run.log.replace(".log", "_1.log")).write_text(over)
+    rest = queued(run, "CANCELLED", reason="JobArrayTaskLimit").replace("n[1-2]", "")
+    slurm(queued(run, "FAILED", "3:0", task="_0") + queued(run, "COMPLETED", task="_1") + rest)
+    row = launcher("list").out.splitlines()[1]
+    lines = launcher("status", "12").out.splitlines()
+    assert lines[0] == f"{run.name}: 1 ok, 1 failed, 3 not needed"
+    words = "was not needed: the chain was over before it"
+    assert lines[-1].split() == ["12_[2-4]", "CANCELLED", "-", "-", "-", *words.split()]
+    assert "  1 ok, 1 failed, 3 not needed  " in row
+    assert row.split()[-3] == "0", row
+
+
+@pytest.mark.parametrize(
+    ("states", "note"),
+    [
+        ({"_0": "FAILED", "_1": "COMPLETED", "_2": "COMPLETED"}, "the other 2 did not fail\n"),
+        ({"_0": "FAILED", "_1": "COMPLETED", "_[2-3]": "PENDING"}, "the other 3 did not fail so far\n"),
+        ({f"_{n}": "FAILED" for n in range(5, 27)}, "not shown: 2 more of its tasks; name one, as 12_25\n"),
+        ({f"_{n}": "COMPLETED" for n in range(21)}, "not shown: 1 more of its tasks; name one, as 12_20\n"),
+    ],
+)
+def test_what_explain_leaves_out(
+    launcher: Launcher, launched: Any, slurm: Any, states: dict[str, str], note: str
+) -> None:
+    run = launched(array="0-3" if "_[2-3]" in states else ",".join(task[1:] for task in states))
+    slurm("".join(queued(run, state, task=task) for task, state in states.items()))
+    assert launcher("explain", "12").err == f"note: {note}"
+
+
+def test_explain_claims_nothing_of_tasks_that_nobody_knows(launcher: Launcher, launched: Any, slurm: Any) -> None:
+    run = launched(array="0-1")
+    slurm(queued(run, "FAILED", "3:0", task="_0"))
+    assert "not shown: 1 more of its tasks; name one, as 12_1\n" in launcher("explain", "12").err
