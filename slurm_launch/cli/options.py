@@ -72,7 +72,7 @@ def with_words(flags: dict[str, Any], words: list[str]) -> dict[str, Any]:
     return {**flags, "command": shlex.join(words)}
 
 
-# Of other lists an empty flag takes back what the files say. Here it would be a job that does not wait, or has no workers.
+# Of other lists an empty flag takes back what the files say. Here it would be a job that does not wait, or is alone.
 _NEVER_EMPTY = ("after", "after_ok", "after_any", "after_notok", "worker_group")
 
 
