@@ -56,10 +56,10 @@ def parts(spec: LaunchSpec) -> list[list[str]]:
         ("n=2,resources=fast:1+fast:2", "is there twice"),
         ("n=2,node=n[1-3]", "has n=2, but its node= names 3"),
         ("n=2,partition=big,short", "a part without a value: 'short'"),
-        ("n=2,partition=[big,short]", "has a partition that is no name of a partition: '[big,short]'"),
+        ("n=2,partition=[big,short]", "partition= is no name of a partition: '[big,short]'"),
         ('n=2,partition="big,short', "has a quote without its end"),
         ('n=2,partition="big"x', "has a quote without its end"),
-        ('n=2,partition=""', "has a partition that is empty"),
+        ('n=2,partition=""', "partition= is empty"),
         ("", "a part without a value"),
     ],
 )
