@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
+from slurm_launch import chains
 from slurm_launch.run_report import clock, duration, tasks_in
 from slurm_launch.run_task import UNKNOWN, Task
 from slurm_launch.slurm_jobs import QueuePlace
@@ -61,6 +62,8 @@ def outcome(task: Task) -> str:
     """The words for its end."""
     if task.state == UNKNOWN:
         return "has left the queue without a trace"
+    if task.reason == chains.NOT_NEEDED:
+        return chains.IN_WORDS
     end = task.life.end if task.life else None
     if end is not None and end.command_ended and task.code:
         return f"has ended: its command failed with exit code {task.code}"
@@ -76,7 +79,8 @@ def counted(tasks: Iterable[Task]) -> str:
         run += number * task.running
         wait += number * task.waiting
         ended += number * (task.ended or task.state == UNKNOWN)
-        bad += task.state != "COMPLETED" and (task.ended or task.state == UNKNOWN)
+        good = task.state == "COMPLETED" or task.reason == chains.NOT_NEEDED
+        bad += not good and (task.ended or task.state == UNKNOWN)
     said = [f"{run} run" if run else "", f"{wait} wait" if wait else ""]
     said.append(f"{ended} ended" + (f" ({bad} not well)" if bad else "") if ended else "")
     return ", ".join(text for text in said if text)

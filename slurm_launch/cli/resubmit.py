@@ -14,7 +14,7 @@ from slurm_launch.cli.doubts import absent_images, checked
 from slurm_launch.cli.options import origin, resolve, verb_app
 from slurm_launch.cli.output import note, print_json, warn
 from slurm_launch.cli.run_argument import asking, complete, current_directory, found
-from slurm_launch.cli.submit import as_json_of, print_plan, print_run
+from slurm_launch.cli.submit import as_json_of, print_plan, print_run, tell_of_second
 from slurm_launch.config import BUILT_IN
 from slurm_launch.errors import LaunchError, UsageError
 from slurm_launch.resubmit import Last, Number
@@ -86,6 +86,7 @@ def resubmit(
     if dry_run:
         plan = launch.plan(spec, hold=hold, embedded=header, points=points, cwd=old.submit_dir)
         print_plan(plan, as_json)
+        tell_of_second(spec)
         return 0
     new = launch.submit(spec, hold=hold, embedded=header, points=points, cwd=old.submit_dir, tell=note)
     try:

@@ -18,6 +18,7 @@ from slurm_launch.cli.output import note, print_json, warn
 from slurm_launch.cli.run_argument import asking, current_directory
 from slurm_launch.errors import NoCommandCode, UsageError
 from slurm_launch.runs import Run
+from slurm_launch.spec import LaunchSpec
 
 
 def submit(
@@ -43,8 +44,7 @@ def submit(
         warn(text)
     if dry_run:
         print_plan(launch.plan(spec, hold=hold, embedded=origin(found)), as_json)
-        if spec.grow is not None:
-            note(f"then a second job would be submitted, which grows it by {spec.grow} node{'s' * (spec.grow > 1)}")
+        tell_of_second(spec)
         return 0
     dependencies.check_known(spec, os.environ, current_directory(), asking())
     if spec.is_sweep:
@@ -108,6 +108,15 @@ def print_plan(plan: launch.Plan, as_json: bool) -> None:
         return
     print(plan.text, end="")
     note(f"dry run: nothing is written. It would be {plan.script}, submitted by: {shlex.join(plan.argv)}")
+
+
+def tell_of_second(spec: LaunchSpec) -> None:
+    """What a dry run does not print: the script of the job that grows the first one needs the id of that."""
+    if spec.grow is not None:
+        from slurm_launch import grow
+
+        name, nodes = grow.second(spec).exp_name, f"{spec.grow} node{'s' * (spec.grow > 1)}"
+        note(f"then a second job, {name}, would be submitted, which grows it by {nodes}")
 
 
 app = verb_app(submit, help="Write the script and submit it to Slurm.")

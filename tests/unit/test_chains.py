@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import LaunchSpec, chains, observe, slurm
+from slurm_launch import LaunchSpec, chains, observe, slurm, watch_words
 from slurm_launch.asking import Asking
 from slurm_launch.config import resolve
 from slurm_launch.errors import NoCommandCode
@@ -153,3 +153,10 @@ def test_a_launch_from_within_a_link_has_files_of_its_own() -> None:
     assert (found.spec().run_dir, found.spec().partition, found.warnings) == (".", "main", ())
     clean, _ = slurm.scrub(inner)
     assert clean == {"SLAUNCH_PARTITION": "main"}
+
+
+def test_watch_does_not_call_it_a_failure() -> None:
+    ran = Task("12_0", "COMPLETED", "squeue", "x_0.log", code=0)
+    spared = Task("12_[1-2]", "CANCELLED", "record", "x.log", reason=chains.NOT_NEEDED)
+    assert watch_words.outcome(spared) == chains.IN_WORDS
+    assert watch_words.counted([ran, spared]) == "3 ended"

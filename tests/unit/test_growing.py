@@ -217,7 +217,7 @@ def test_the_second_job_of_one_with_gpus_in_its_groups(tmp_path: Path) -> None:
 
 def test_a_dry_run_tells_of_both(launcher: Launcher) -> None:
     answer = launcher("submit", "--exp-name", "t", "--command", "true", "--grow", "2", "--dry-run")
-    assert "then a second job would be submitted, which grows it by 2 nodes\n" in answer.err
+    assert "then a second job, t-grow, would be submitted, which grows it by 2 nodes\n" in answer.err
 
 
 def test_a_second_job_that_cannot_be_is_told_before_the_first_is_there(

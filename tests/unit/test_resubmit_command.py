@@ -104,6 +104,13 @@ def test_it_goes_on_from_its_checkpoints(launcher: Launcher, launched: Any) -> N
     assert new_run(launcher("resubmit", "21", "--json", "--checkpoint-dir", "new")).spec["checkpoint-dir"] == "new"
 
 
+def test_a_dry_run_tells_of_the_job_that_grows_it(launcher: Launcher, launched: Any, slurm: Slurm) -> None:
+    launched()
+    answer = launcher("resubmit", "21", "--grow", "1", "--dry-run")
+    assert "then a second job, t-grow, would be submitted, which grows it by 1 node\n" in answer.err
+    assert len(slurm.submitted) == 1
+
+
 def test_only_if_it_failed(launcher: Launcher, launched: Any, slurm: Slurm) -> None:
     launched()
     for state, words in (("RUNNING", "not over yet, so not run again: 21"), ("COMPLETED", "has failed\n")):
