@@ -322,7 +322,7 @@ sleep 90"""
     assert first.startswith("outcome=requeued code=0 phase=command node=node1 ")
     assert 'cause="node1 was lost while the command ran: ' in first
     assert last.startswith("outcome=node-lost code=72 phase=command node=node1 ")
-    assert ', and it has been requeued 1 times (--max-restarts 1)"' in last
+    assert ', and it has been requeued 1 time (--max-restarts 1)"' in last
     assert sorted(path.name.partition(".")[2] for path in work.glob("*.ray*")) == ["ray", "ray-0"], "logs are kept"
 
 
