@@ -1,11 +1,14 @@
-join_cluster() {
-  local sruns first size random && phase=bring-up step_pids=() step_fds=() joined='' batch_pid=$$ && declare -gA step_of=() why=()
+make_job_dir() { # before the waiting, which is done by its pipes
+  local random && step_pids=() step_fds=() joined='' batch_pid=$$ && declare -gA step_of=() why=()
   random=$(od -An -N3 -tx1 /dev/urandom | tr -d ' \n')
   dir=${temp_base//%u/$USER} dir=${dir//%j/$SLURM_JOB_ID}/r$SLURM_JOB_ID-$random job_dir=$dir.job # names that nobody can foresee
   if ((${#dir} + ${#count} > 40)) || ! mkdir -p "${dir%/*}" || ! mkdir -m 700 "$job_dir" || ! mkfifo "$job_dir/from-nodes" "$job_dir/silence"; then
     end 76 temp-dir "cannot use $dir on ${nodes[0]}$( ((${#dir} + ${#count} <= 40)) || echo ': the path is too long')" 'choose another --temp-dir: node-local, writable, short' "${nodes[0]}"
   fi
   exec {events}<>"$job_dir/from-nodes" {silence}<>"$job_dir/silence"
+}
+join_cluster() {
+  local sruns first size && phase=bring-up
   fetch_token || { pause 5 && fetch_token; } || end 71 node-failed "no token from job $main_job: $(tail -n 1 "$job_dir/token.err")" 'does that job still run, and is it yours?'
   node_code=$(declare -p dir job_dir main_dir run head head_ip address ray_args ray_head_args ray_worker_args port ${port_first+port_first port_last} ${interface+interface} \
     ${object_store+object_store} ${unmanaged_gpus+unmanaged_gpus} ${head_enter+head_enter worker_enter} batch_pid && declare -f join_node run_node end_processes route_source port_flags free_block)$'\njoin_node "$1"'
@@ -63,16 +66,19 @@ drain() { # Ray begins nothing more on these nodes; what runs there may end, for
     "${worker_step[@]}" bash -c "$node_step" bash "$dir" "$main_dir" "$address" "${worker_enter[@]}" </dev/null &>"$job_dir/drain.log" || say warning "not drained: $(tail -n 1 "$job_dir/drain.log")"
 }
 leaving='' answered=$SECONDS asked_at=0 && trap 'leaving="the time of this job is almost over" time_is_short=1' USR1
-say waiting main="$main_job" && phase=waiting deadline=$((SECONDS + start_timeout)) time_is_short=''
+say waiting main="$main_job" && phase=waiting deadline=$((SECONDS + start_timeout)) time_is_short='' && make_job_dir
 until find_main; do
   [[ ! ${ended_by-} ]] || asked_to_end
   [[ ! $leaving ]] || break
-  if main_is_over; then leaving="job $main_job is over" && break; fi
+  if ((SECONDS >= asked_at)); then # the log is read often, Slurm is asked now and then
+    if main_is_over; then leaving="job $main_job is over" && break; fi
+    asked_at=$((SECONDS + 5))
+  fi
   ((SECONDS < deadline)) || end 71 nodes-missing "job $main_job was not up within $start_timeout s" 'give a longer --start-timeout'
-  sleep 2
+  pause 0.5
 done
 if [[ ! $leaving ]]; then
-  join_cluster && deadline=$((SECONDS + start_timeout)) answered=$SECONDS
+  asked_at=0 && join_cluster && deadline=$((SECONDS + start_timeout)) answered=$SECONDS
   until [[ $leaving ]]; do
     news && watch_main && watch_nodes
     [[ $phase == bring-up ]] || continue
