@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from slurm_launch import values
+from slurm_launch.spec import LaunchSpec, flag_name
 from slurm_launch.values import BadValue
 from slurm_launch.worker_groups import WorkerGroup, parse
-
-if TYPE_CHECKING:
-    from slurm_launch.spec import LaunchSpec
 
 # Directives that sbatch hands on to all later components, or that are about the job as a whole: the first has them.
 # (Slurm's documentation has the list, and tests/slurm/test_heterogeneous.py holds our script against the real one.)
@@ -33,7 +31,7 @@ def own_head(spec: LaunchSpec) -> bool:
 
 def _head_flags(spec: LaunchSpec) -> list[str]:
     names = ("head_cpus", "head_mem", "head_partition", "head_constraint")
-    return ["--" + name.replace("_", "-") for name in names if getattr(spec, name) is not None]
+    return [flag_name(name) for name in names if getattr(spec, name) is not None]
 
 
 def groups(spec: LaunchSpec) -> list[WorkerGroup]:

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from slurm_launch.components import components
+from slurm_launch.spec import LaunchSpec, flag_name
 from slurm_launch.values import BadValue, show
-
-if TYPE_CHECKING:
-    from slurm_launch.spec import LaunchSpec
 
 # What reaches the inside of a container whose environment is otherwise clean; the user's --env is added.
 KEPT = ("RAY_*", "SLURM_*", "SLAUNCH_*", "CUDA_*", "ROCR_*", "NVIDIA_*", "NCCL_*", "TMPDIR")
@@ -60,8 +57,7 @@ class Runtime:
                 raise BadValue(f"{flag} is no image for {self.name}: {show(image)}", f"{self.name} takes {kinds}")
         for name in self.cannot:
             if getattr(spec, name):
-                flag = "--" + name.replace("_", "-")
-                raise BadValue(f"{flag} cannot be had with {self.name}", "leave it out")
+                raise BadValue(f"{flag_name(name)} cannot be had with {self.name}", "leave it out")
 
     def step(self, spec: LaunchSpec, image: Code) -> Sequence[Word]:
         """Arguments for the srun of a node."""

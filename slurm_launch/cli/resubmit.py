@@ -19,7 +19,7 @@ from slurm_launch.config import BUILT_IN
 from slurm_launch.errors import LaunchError, UsageError
 from slurm_launch.resubmit import Last, Number
 from slurm_launch.runs import Run
-from slurm_launch.spec import LaunchSpec
+from slurm_launch.spec import LaunchSpec, flag_name
 from slurm_launch.sweep import Points
 from slurm_launch.task_points import short
 
@@ -143,7 +143,7 @@ def _flags(flags: dict[str, Any], old: Run, wanted: Sequence[Number], whole: boo
     """The flags for the new run: the user's, and what the former run's script cannot say."""
     for name in _FIXED:
         if name in flags:
-            flag = f"--{name.replace('_', '-')}"
+            flag = flag_name(name)
             hint = f"{TASKS} chooses among those of {old.name}; for others launch anew"
             raise UsageError(f"{flag} cannot be changed: a task keeps its number", at=f"flag {flag}", hint=hint)
     given = dict(flags)
