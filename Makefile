@@ -32,14 +32,13 @@ check: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/shellcheck tests/golden/*.sh tests/testbed/*.sh tests/testbed/enter .ci/run
+	$(BIN)/shellcheck tests/golden/*.sh tests/testbed/*.sh tests/testbed/enter benchmarks/ways/*.sh .ci/run
 	$(BIN)/shellcheck --shell=bash --exclude=SC2004,SC2016,SC2034,SC2154,SC2317,SC2329 templates/*.sh templates/parts/*.sh # one sets what another reads
 
-bench: $(VENV)/.ready
-	$(BIN)/python -m benchmarks.launcher
-	$(BIN)/python -m benchmarks.runs
-	$(BIN)/python -m benchmarks.sweeps
-	$(BIN)/python -m benchmarks.rehearsal
+# All that is measured, side by side; the table and the plot go to benchmarks/results/ (PARTS="launcher runs" for some only).
+PARTS ?=
+bench: packages $(VENV)/.ready
+	$(BIN)/python -m benchmarks $(PARTS)
 
 # The terminal in the README, recorded anew.
 picture: $(VENV)/.ready

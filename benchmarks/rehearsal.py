@@ -1,4 +1,4 @@
-"""A rehearsal of `true` on three nodes beside the bare floor: three `ray start` by hand. Part of `make bench`.
+"""A rehearsal of `true` on three nodes beside the bare floor: three `ray start` by hand.
 
 The floor is the least that anybody could do on this machine: a head and two workers with the same resources, each
 started as soon as it can work, until all three run. To end them is not counted there; the rehearsal's time is that of
@@ -15,7 +15,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+
+from benchmarks.measured import Measured, at_most, spread
 
 ROUNDS = 5
 GOAL = 1.3
@@ -23,17 +26,15 @@ BIN = Path(sys.executable).parent
 NODES = 3
 
 
-def main() -> int:
+def measure() -> Iterator[Measured]:
     by_hand, rehearsed = [], []
     for number in range(ROUNDS):
         by_hand.append(floor())
         rehearsed.append(rehearsal())
         print(f"      round {number + 1}: by hand {by_hand[-1]:.1f} s, rehearsed {rehearsed[-1]:.1f} s", flush=True)
     ratio = statistics.median(rehearsed) / statistics.median(by_hand)
-    ok = ratio <= GOAL
-    print(f"{'ok' if ok else 'MISS':4}  {ratio:9.2f}  goal <= {GOAL}  rehearsal of `true` / three bare ray starts")
-    print(f"{'':31}medians {statistics.median(rehearsed):.1f} s and {statistics.median(by_hand):.1f} s")
-    return 0 if ok else 1
+    detail = f"{spread(rehearsed)} / {spread(by_hand)}"
+    yield at_most("rehearsal of `true` on 3 nodes / three bare `ray start`", GOAL, ratio, detail)
 
 
 def rehearsal() -> float:
@@ -86,7 +87,3 @@ def _free_port() -> int:
 def _open(address: str, port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex((address, port)) == 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""How fast are a thousand runs found and listed? `make bench` runs this; 1 is a missed goal. README.md says how."""
+"""How fast are a thousand runs found and listed? README.md says how it measures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks.launcher import Measured, report
+from benchmarks.measured import Measured
 from slurm_launch import LaunchSpec, index, launch
 from slurm_launch.process import Result
 
@@ -29,9 +29,9 @@ cat {folder}/accounts
 """
 
 
-def main() -> int:
+def measure() -> Iterator[Measured]:
     with tempfile.TemporaryDirectory() as folder:
-        return report(Bench(Path(folder)).measure())
+        yield from Bench(Path(folder)).measure()
 
 
 class Bench:
@@ -129,7 +129,3 @@ def _median(call: Callable[[], object]) -> float:
         call()
         times.append(time.perf_counter() - begin)
     return statistics.median(times)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

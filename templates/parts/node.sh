@@ -1,12 +1,11 @@
-# Each node's part. Orders come by its standard input (the token, then `stop.` or `stop and keep the logs.`), news go out: `up` every 5 s.
+# Each node's part. Orders come by its standard input (the token, `go` when the head runs, `stop.` or `stop and keep the logs.`), news go out: `up` every 5 s.
 run_node() { # INDEX of the step's first node
   local node=${SLURMD_NODENAME:-$(hostname)} dir=$dir.$(($1 + SLURM_NODEID)) gpus=${SLURM_GPUS_ON_NODE:-${unmanaged_gpus:-0}}
-  local log=$dir/ray-start.log order='' more='' ended='' keep='' also='' shadow='' token pid pids reason version offers memory store ip enter
+  local log=$dir/ray-start.log order='' more='' up='' text='' file ended='' keep='' also='' shadow='' token pid pids reason version offers memory store ip enter
   trap 'ended=1; echo "ended $node"' TERM && trap : PIPE USR1 USR2 && ulimit -n "$(ulimit -Hn)" # TERM: Slurm ends the step. PIPE: nobody listens any more
   # The directory is made by us, now: what somebody else put in its place, a link above all, is not used.
   if ! read -r token || ! reason=$({ mkdir -p "${dir%/*}" && mkdir -m 700 "$dir" && (umask 077 && echo "$token" >"$dir/token"); } 2>&1); then
-    [[ -L $dir || ! -O $dir ]] || rm -rf "$dir"
-    echo "failed $node cannot use $dir: ${reason##*: }" && return 76
+    [[ -L $dir || ! -O $dir ]] || rm -rf "$dir"; echo "failed $node cannot use $dir: ${reason##*: }" && return 76
   fi
   export RAY_AUTH_TOKEN_PATH=$dir/token RAY_TMPDIR=$dir/t # one below: Ray opens its own directory to everybody
   [[ ${TMPDIR:-/tmp} != /tmp ]] || export TMPDIR=$dir # what Ray leaves there goes with the directory
@@ -28,17 +27,21 @@ run_node() { # INDEX of the step's first node
   else
     enter=("${worker_enter[@]}") ip=${SLAUNCH_NODE_IP:-$(route_source "$head_ip")} # this node's own address in the head's network
     set -- "$@" --address="$address" ${ip:+--node-ip-address="$ip"} "${ray_worker_args[@]}"
-    until [[ $order$ended ]] || reason=$({ : >"/dev/tcp/$head_ip/$port"; } 2>&1); do read -r -t 0.1 order; done
+    # Ray would look for the head every 2 s only: so it waits for `go`. After 8 s Ray loads slowly here (a network file system): it is loaded meanwhile.
+    until [[ $order == *.* || $ended ]] || { { [[ ! $head || $order == *go* ]] || ((SECONDS > 8)); } && reason=$({ : >"/dev/tcp/$head_ip/$port"; } 2>&1); }; do read -r -t 0.1 more || (($? > 128)) || more=.; order+=$more; done
     [[ $order != *keep* ]] || { mkdir -p "$run.ray/$node" && echo "$node never reached $address: ${reason##*: }" >"$_/ray-start.log"; }
-    [[ ! $order$ended ]] || { trap '' TERM && rm -rf "$dir" && return; } # it is over before it began
+    [[ $order != *.* && ! $ended ]] || { trap '' TERM && rm -rf "$dir" && return; } # it is over before it began
     if mkdir -m 700 "${dir%.*}.0" 2>/dev/null; then shadow=$_; elif [[ ! -O $_ || -L $_ ]]; then echo "failed $node $_ is not ours" && rm -rf "$dir" && return 76; fi # an old Ray has a worker's files under the head's path
   fi
   # A session of its own, and a mark that is inherited: so we find our own processes in the end, and nobody else's. (ch-run drops TMPDIR.)
-  SLAUNCH_NODE_DIR=$dir setsid "${enter[@]}" ${enter:+bash -c 'export TMPDIR=$0 && exec "$@"' "$TMPDIR"} ray start "$@" "${ray_args[@]}" </dev/null &>"$log" & pid=$! SECONDS=5
+  SLAUNCH_NODE_DIR=$dir setsid "${enter[@]}" ${enter:+bash -c 'export TMPDIR=$0 && exec "$@"' "$TMPDIR"} ray start "$@" "${ray_args[@]}" </dev/null &>"$log" & pid=$!
   while order+=$more && [[ $order != *.* && ! $ended ]] && kill -0 "$pid" 2>/dev/null; do # the time may end within a line
-    read -r -t 0.2 more || (($? > 128)) || more=. # nobody is at the other end any more
-    ((SECONDS < 5)) || if grep -q 'Ray runtime started' "$log"; then SECONDS=0 && echo "up $node"; elif
-      grep -ohsm 1 'Address already in use' "$dir"/t/session_2*/logs/gcs_server.err >>"$log"; then break; fi # Ray would wait 40 s
+    read -r -t 0.1 more || (($? > 128)) || more=. # nobody is at the other end any more
+    [[ $up ]] || for file in "$log" "$dir"/t/session_2*/logs/{raylet.out,gcs_server.err}; do # read by bash itself: a process for each look would cost more
+      IFS= read -rd '' text <"$file"
+      case $file:$text in *'Ray runtime started'* | *'Raylet of id'*) up=1 SECONDS=5 ;; *gcs_server.err:*'Address already in use'*) echo 'Address already in use' >>"$log" && break 2 ;; esac # Ray would wait 40 s
+    done 2>/dev/null
+    [[ ! $up ]] || ((SECONDS < 5)) || { SECONDS=0 && echo "up $node"; }
   done
   if [[ $order != *.* && ! $ended ]]; then
     { grep -vE 'state-dump|network_util|^- ' "$log" | grep -iE 'err|exit code|exception|fail|found|space|in use' || cat "$log"; } | tail -n 5 | cut -c1-300 | sed "s/^/said $node /"
@@ -49,7 +52,7 @@ run_node() { # INDEX of the step's first node
   rm -rf "$dir" ${shadow:+"$shadow"} ${ended:+"$job_dir"}
 }
 end_processes() { # SIGNAL: true when none of ours is left within a second
-  [[ ! $order ]] && kill -0 "$batch_pid" 2>/dev/null || also=-eSLAUNCH_NODE_DIR=$job_dir # what the command has left running
+  [[ $order != *.* ]] && kill -0 "$batch_pid" 2>/dev/null || also=-eSLAUNCH_NODE_DIR=$job_dir # what the command has left running
   for _ in {1..10}; do
     mapfile -t pids < <(grep -lzsxF -e "SLAUNCH_NODE_DIR=$dir" ${also:+"$also"} /proc/[0-9]*/environ | cut -d/ -f3
       cat /proc/[0-9]*/stat 2>/dev/null | awk -v ours="$pid" '{ id = $1; sub(/.*\) /, ""); if ($4 == ours || id == ours) print id }')

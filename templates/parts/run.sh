@@ -7,7 +7,7 @@ tick() { # waits a moment for news; then $joined are the nodes whose Ray runs, l
     case $kind in
       ray) ray=${line#* } && [[ $auth == off || $(printf '%s\n' 2.52 "$node" | sort -V | head -n 1) == 2.52 ]] ||
         say warning "Ray $node knows no tokens (2.52 does): anybody in the network can use this cluster" ;;
-      up) [[ $joined == *" $node "* ]] || { joined+=" $node " && say joined node="$node" nodes="$(wc -w <<<"$joined")/$count"; } ;;
+      up) [[ $joined == *" $node "* ]] || { joined+=" $node " && say joined node="$node" nodes="$(wc -w <<<"$joined")/$count"; [[ $node != "$head" ]] || tell go; } ;;
       said) words[$node]+="$rest " && say "$node said: $rest" ;;
       failed) lose "$node" "$rest" ;;
       ended) [[ ${ended_by-} ]] || ! scontrol show job -o "$SLURM_JOB_ID" | grep -q "^JobId=$SLURM_JOB_ID .*PreemptTime=2" || ended_by=preemption ;; # with a grace, of which only the steps are told
@@ -42,19 +42,17 @@ node_lost() { # NODE: ends the job, unless it can go on without this one
   esac
   say lost node="$1" "${why[$1]}; going on without it"
 }
-start_cluster
-deadline=$((SECONDS + start_timeout)) enough=${min_nodes:-$count}
+start_cluster; deadline=$((SECONDS + start_timeout)) enough=${min_nodes:-$count}
 until [[ $phase == command ]] && ! kill -0 "$command_pid" 2>/dev/null; do
   tick
   for node in "${lost[@]}"; do [[ ! ${why[$node]-} || ${ended_by-} ]] || node_lost "$node"; done # none, after a retry
   [[ $phase == bring-up ]] || continue
-  if (($(wc -w <<<"$joined") >= enough)); then
+  blanks=${joined//[! ]/} && if ((${#blanks} / 2 >= enough)); then # two for each node
     ready_at=$SECONDS phase='command'
     export RAY_ADDRESS=$address RAY_TMPDIR=$dir.0/t RAY_AUTH_TOKEN_PATH=$dir.0/token SLAUNCH_NODE_DIR=$job_dir # its mark
     { declare -px && declare -fx && declare -p join_head head_enter worker_enter; } >"$job_dir/attach" # for `slurm-launch attach`: a shell with the same
     say ready nodes="$(wc -w <<<"$joined")/$count" ray="${ray-unknown}" && say command "${command%%$'\n'*}"
-    set -m # a process group of its own, so that a signal reaches all of it
-    "${enter_for_command[@]}" "${head_enter[@]}" bash -c "$command" </dev/null & command_pid=$! && set +m
+    set -m; "${enter_for_command[@]}" "${head_enter[@]}" bash -c "$command" </dev/null & command_pid=$!; set +m # a process group of its own, so that a signal reaches all of it
   elif ((SECONDS >= deadline)); then
     missing=$(for node in "${nodes[@]}"; do [[ $joined == *" $node "* ]] || printf '%s ' "$node"; done)
     give_up 71 nodes-missing "missing after $start_timeout s: $missing($(wc -w <<<"$joined") of $count nodes joined)" "${missing%% *}"

@@ -80,15 +80,14 @@ pick_port() { # sets port, the first of three for the head (GCS, Ray Client, das
   ! grep -qsE ":($(printf '%04X|%04X|%04X' $port $((port + 1)) $((port + 2)))) [0-9A-F:]+ 0A" /proc/net/tcp /proc/net/tcp6 || pick_port
 }
 port_flags() { port_args=(--min-worker-port=0 --max-worker-port=0 --dashboard-agent-listen-port=0); } # any free one
-# Each node's part. Orders come by its standard input (the token, then `stop.` or `stop and keep the logs.`), news go out: `up` every 5 s.
+# Each node's part. Orders come by its standard input (the token, `go` when the head runs, `stop.` or `stop and keep the logs.`), news go out: `up` every 5 s.
 run_node() { # INDEX of the step's first node
   local node=${SLURMD_NODENAME:-$(hostname)} dir=$dir.$(($1 + SLURM_NODEID)) gpus=${SLURM_GPUS_ON_NODE:-${unmanaged_gpus:-0}}
-  local log=$dir/ray-start.log order='' more='' ended='' keep='' also='' shadow='' token pid pids reason version offers memory store ip enter
+  local log=$dir/ray-start.log order='' more='' up='' text='' file ended='' keep='' also='' shadow='' token pid pids reason version offers memory store ip enter
   trap 'ended=1; echo "ended $node"' TERM && trap : PIPE USR1 USR2 && ulimit -n "$(ulimit -Hn)" # TERM: Slurm ends the step. PIPE: nobody listens any more
   # The directory is made by us, now: what somebody else put in its place, a link above all, is not used.
   if ! read -r token || ! reason=$({ mkdir -p "${dir%/*}" && mkdir -m 700 "$dir" && (umask 077 && echo "$token" >"$dir/token"); } 2>&1); then
-    [[ -L $dir || ! -O $dir ]] || rm -rf "$dir"
-    echo "failed $node cannot use $dir: ${reason##*: }" && return 76
+    [[ -L $dir || ! -O $dir ]] || rm -rf "$dir"; echo "failed $node cannot use $dir: ${reason##*: }" && return 76
   fi
   export RAY_AUTH_TOKEN_PATH=$dir/token RAY_TMPDIR=$dir/t # one below: Ray opens its own directory to everybody
   [[ ${TMPDIR:-/tmp} != /tmp ]] || export TMPDIR=$dir # what Ray leaves there goes with the directory
@@ -110,17 +109,21 @@ run_node() { # INDEX of the step's first node
   else
     enter=("${worker_enter[@]}") ip=${SLAUNCH_NODE_IP:-$(route_source "$head_ip")} # this node's own address in the head's network
     set -- "$@" --address="$address" ${ip:+--node-ip-address="$ip"} "${ray_worker_args[@]}"
-    until [[ $order$ended ]] || reason=$({ : >"/dev/tcp/$head_ip/$port"; } 2>&1); do read -r -t 0.1 order; done
+    # Ray would look for the head every 2 s only: so it waits for `go`. After 8 s Ray loads slowly here (a network file system): it is loaded meanwhile.
+    until [[ $order == *.* || $ended ]] || { { [[ ! $head || $order == *go* ]] || ((SECONDS > 8)); } && reason=$({ : >"/dev/tcp/$head_ip/$port"; } 2>&1); }; do read -r -t 0.1 more || (($? > 128)) || more=.; order+=$more; done
     [[ $order != *keep* ]] || { mkdir -p "$run.ray/$node" && echo "$node never reached $address: ${reason##*: }" >"$_/ray-start.log"; }
-    [[ ! $order$ended ]] || { trap '' TERM && rm -rf "$dir" && return; } # it is over before it began
+    [[ $order != *.* && ! $ended ]] || { trap '' TERM && rm -rf "$dir" && return; } # it is over before it began
     if mkdir -m 700 "${dir%.*}.0" 2>/dev/null; then shadow=$_; elif [[ ! -O $_ || -L $_ ]]; then echo "failed $node $_ is not ours" && rm -rf "$dir" && return 76; fi # an old Ray has a worker's files under the head's path
   fi
   # A session of its own, and a mark that is inherited: so we find our own processes in the end, and nobody else's. (ch-run drops TMPDIR.)
-  SLAUNCH_NODE_DIR=$dir setsid "${enter[@]}" ${enter:+bash -c 'export TMPDIR=$0 && exec "$@"' "$TMPDIR"} ray start "$@" "${ray_args[@]}" </dev/null &>"$log" & pid=$! SECONDS=5
+  SLAUNCH_NODE_DIR=$dir setsid "${enter[@]}" ${enter:+bash -c 'export TMPDIR=$0 && exec "$@"' "$TMPDIR"} ray start "$@" "${ray_args[@]}" </dev/null &>"$log" & pid=$!
   while order+=$more && [[ $order != *.* && ! $ended ]] && kill -0 "$pid" 2>/dev/null; do # the time may end within a line
-    read -r -t 0.2 more || (($? > 128)) || more=. # nobody is at the other end any more
-    ((SECONDS < 5)) || if grep -q 'Ray runtime started' "$log"; then SECONDS=0 && echo "up $node"; elif
-      grep -ohsm 1 'Address already in use' "$dir"/t/session_2*/logs/gcs_server.err >>"$log"; then break; fi # Ray would wait 40 s
+    read -r -t 0.1 more || (($? > 128)) || more=. # nobody is at the other end any more
+    [[ $up ]] || for file in "$log" "$dir"/t/session_2*/logs/{raylet.out,gcs_server.err}; do # read by bash itself: a process for each look would cost more
+      IFS= read -rd '' text <"$file"
+      case $file:$text in *'Ray runtime started'* | *'Raylet of id'*) up=1 SECONDS=5 ;; *gcs_server.err:*'Address already in use'*) echo 'Address already in use' >>"$log" && break 2 ;; esac # Ray would wait 40 s
+    done 2>/dev/null
+    [[ ! $up ]] || ((SECONDS < 5)) || { SECONDS=0 && echo "up $node"; }
   done
   if [[ $order != *.* && ! $ended ]]; then
     { grep -vE 'state-dump|network_util|^- ' "$log" | grep -iE 'err|exit code|exception|fail|found|space|in use' || cat "$log"; } | tail -n 5 | cut -c1-300 | sed "s/^/said $node /"
@@ -131,7 +134,7 @@ run_node() { # INDEX of the step's first node
   rm -rf "$dir" ${shadow:+"$shadow"} ${ended:+"$job_dir"}
 }
 end_processes() { # SIGNAL: true when none of ours is left within a second
-  [[ ! $order ]] && kill -0 "$batch_pid" 2>/dev/null || also=-eSLAUNCH_NODE_DIR=$job_dir # what the command has left running
+  [[ $order != *.* ]] && kill -0 "$batch_pid" 2>/dev/null || also=-eSLAUNCH_NODE_DIR=$job_dir # what the command has left running
   for _ in {1..10}; do
     mapfile -t pids < <(grep -lzsxF -e "SLAUNCH_NODE_DIR=$dir" ${also:+"$also"} /proc/[0-9]*/environ | cut -d/ -f3
       cat /proc/[0-9]*/stat 2>/dev/null | awk -v ours="$pid" '{ id = $1; sub(/.*\) /, ""); if ($4 == ours || id == ours) print id }')
@@ -165,20 +168,19 @@ start_cluster() {
   start_step "$head" && if ((count > 1)); then start_workers; fi
 }
 stop_cluster() { # OUTCOME: the command gets SIGTERM and ten seconds, then SIGKILL; every node is told to end its own Ray
-  local order='stop and keep the logs.' fd
+  local order='stop and keep the logs.'
   [[ ! ${command_pid-} ]] || { kill -- "-$command_pid" && ! gone 10 "-$command_pid" && kill -KILL -- "-$command_pid"; } 2>/dev/null; [[ $1 == retry ]] || say stopping
-  [[ $1 != @(ok|retry) || ${keep_ray_logs-} ]] || order=stop.
-  for fd in "${step_fds[@]}"; do { echo "$order $order" >&"$fd"; } 2>/dev/null; done # twice, see tick; some may be gone already
+  [[ $1 != @(ok|retry) || ${keep_ray_logs-} ]] || order=stop.; tell "$order"
   gone 20 "${step_pids[@]}" || kill -KILL "${step_pids[@]}" 2>/dev/null # a node that does not answer is left to Slurm, which ends its step
   rm -rf "${job_dir:?}" && [[ $1 == retry ]] || "${at_end[@]}"
 }
+tell() { for fd in "${step_fds[@]}"; do { echo "$1 $1" >&"$fd"; } 2>/dev/null; done; } # ORDER, to every node: twice, see tick; some may be gone already
 gone() { for ((i = $1 * 10; i > 0; i--)); do kill -0 -- "${@:2}" 2>/dev/null || return 0; pause 0.1; done; false; } # SECONDS PID...
 pause() { read -r -t "$1" -u "$silence" _ || :; } # SECONDS, at the cost of no process
 
 # ---- 5. The workers: all at once with the head, none waits for another ----
 start_workers() { # a srun for each; beyond 32 of them, 32 sruns that share the nodes
-  local sruns first=1 size
-  for ((sruns = count > 33 ? 32 : count - 1; sruns > 0; sruns--, first += size)); do
+  local sruns first=1 size && for ((sruns = count > 33 ? 32 : count - 1; sruns > 0; sruns--, first += size)); do
     size=$(((count - first) / sruns)) && start_step "${nodes[@]:first:size}"
   done
 }
@@ -193,7 +195,7 @@ tick() { # waits a moment for news; then $joined are the nodes whose Ray runs, l
     case $kind in
       ray) ray=${line#* } && [[ $auth == off || $(printf '%s\n' 2.52 "$node" | sort -V | head -n 1) == 2.52 ]] ||
         say warning "Ray $node knows no tokens (2.52 does): anybody in the network can use this cluster" ;;
-      up) [[ $joined == *" $node "* ]] || { joined+=" $node " && say joined node="$node" nodes="$(wc -w <<<"$joined")/$count"; } ;;
+      up) [[ $joined == *" $node "* ]] || { joined+=" $node " && say joined node="$node" nodes="$(wc -w <<<"$joined")/$count"; [[ $node != "$head" ]] || tell go; } ;;
       said) words[$node]+="$rest " && say "$node said: $rest" ;;
       failed) lose "$node" "$rest" ;;
       ended) [[ ${ended_by-} ]] || ! scontrol show job -o "$SLURM_JOB_ID" | grep -q "^JobId=$SLURM_JOB_ID .*PreemptTime=2" || ended_by=preemption ;; # with a grace, of which only the steps are told
@@ -228,19 +230,17 @@ node_lost() { # NODE: ends the job, unless it can go on without this one
   esac
   say lost node="$1" "${why[$1]}; going on without it"
 }
-start_cluster
-deadline=$((SECONDS + start_timeout)) enough=${min_nodes:-$count}
+start_cluster; deadline=$((SECONDS + start_timeout)) enough=${min_nodes:-$count}
 until [[ $phase == command ]] && ! kill -0 "$command_pid" 2>/dev/null; do
   tick
   for node in "${lost[@]}"; do [[ ! ${why[$node]-} || ${ended_by-} ]] || node_lost "$node"; done # none, after a retry
   [[ $phase == bring-up ]] || continue
-  if (($(wc -w <<<"$joined") >= enough)); then
+  blanks=${joined//[! ]/} && if ((${#blanks} / 2 >= enough)); then # two for each node
     ready_at=$SECONDS phase='command'
     export RAY_ADDRESS=$address RAY_TMPDIR=$dir.0/t RAY_AUTH_TOKEN_PATH=$dir.0/token SLAUNCH_NODE_DIR=$job_dir # its mark
     { declare -px && declare -fx && declare -p join_head head_enter worker_enter; } >"$job_dir/attach" # for `slurm-launch attach`: a shell with the same
     say ready nodes="$(wc -w <<<"$joined")/$count" ray="${ray-unknown}" && say command "${command%%$'\n'*}"
-    set -m # a process group of its own, so that a signal reaches all of it
-    "${enter_for_command[@]}" "${head_enter[@]}" bash -c "$command" </dev/null & command_pid=$! && set +m
+    set -m; "${enter_for_command[@]}" "${head_enter[@]}" bash -c "$command" </dev/null & command_pid=$!; set +m # a process group of its own, so that a signal reaches all of it
   elif ((SECONDS >= deadline)); then
     missing=$(for node in "${nodes[@]}"; do [[ $joined == *" $node "* ]] || printf '%s ' "$node"; done)
     give_up 71 nodes-missing "missing after $start_timeout s: $missing($(wc -w <<<"$joined") of $count nodes joined)" "${missing%% *}"

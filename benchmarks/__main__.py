@@ -1,0 +1,42 @@
+"""python -m benchmarks [PART...]: measure, and end with 1 when a goal is missed. All parts also write the results."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+
+from benchmarks import bring_up, fan_out, launcher, rehearsal, results, runs, sweeps
+from benchmarks.measured import Measured, printed
+from tests.testbed import unavailable_reason
+
+PARTS: dict[str, Callable[[], Iterator[Measured]]] = {
+    "launcher": launcher.measure,
+    "runs": runs.measure,
+    "sweeps": sweeps.measure,
+    "rehearsal": rehearsal.measure,
+    "fan_out": fan_out.measure,
+    "bring_up": bring_up.measure,
+}
+ON_THE_CLUSTER = {"fan_out", "bring_up"}
+
+
+def main(names: list[str]) -> int:
+    if unknown := [name for name in names if name not in PARTS]:
+        print(f"benchmarks: no such part: {', '.join(unknown)}; there are: {', '.join(PARTS)}", file=sys.stderr)
+        return 2
+    chosen = names or list(PARTS)
+    if ON_THE_CLUSTER & set(chosen) and (reason := unavailable_reason()):
+        print(f"benchmarks: {reason}; without it there are: launcher runs sweeps rehearsal", file=sys.stderr)
+        return 2
+    lines = [line for name in chosen for line in printed(PARTS[name]())]
+    if not names:
+        results.write(lines, bring_up.by_nodes)
+        print(f"\n{results.table(lines)}\nThe table and the plot are in {results.RESULTS.relative_to(results.ROOT)}/.")
+    missed = [line for line in lines if not line.ok]
+    for line in missed:
+        print(f"MISS: {line.what}: {line.value}, and not {line.goal}", file=sys.stderr)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,47 @@
+"""One measurement with its goal, as all parts of the benchmark give them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One line of the table. Without a goal it is there to be known."""
+
+    what: str
+    goal: str
+    value: str
+    ok: bool
+    detail: str
+
+    @property
+    def verdict(self) -> str:
+        return "" if not self.goal else "ok" if self.ok else "MISS"
+
+
+def at_most(what: str, goal: float, value: float, detail: str, unit: str = "") -> Measured:
+    return Measured(what, f"<= {goal:g}{unit}", f"{value:.2f}{unit}", value <= goal, detail)
+
+
+def at_least(what: str, goal: float, value: float, detail: str, unit: str = "") -> Measured:
+    return Measured(what, f">= {goal:g}{unit}", f"{value:.2f}{unit}", value >= goal, detail)
+
+
+def known(what: str, value: str, detail: str) -> Measured:
+    return Measured(what, "", value, True, detail)
+
+
+def spread(seconds: Sequence[float]) -> str:
+    """The median with the least and the most, as the details of a line tell it."""
+    return f"{median(seconds):.1f} s ({min(seconds):.1f} to {max(seconds):.1f})"
+
+
+def printed(lines: Iterator[Measured]) -> Iterator[Measured]:
+    """Print each as it comes."""
+    for line in lines:
+        print(f"{line.verdict:4}  {line.value:>9}  {line.goal:>9}  {line.what}", flush=True)
+        print(f"{'':28}{line.detail}", flush=True)
+        yield line

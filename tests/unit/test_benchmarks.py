@@ -1,0 +1,56 @@
+"""What `make bench` leaves behind: nothing here measures anything."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+from benchmarks import results
+from benchmarks.__main__ import PARTS
+from benchmarks.measured import at_least, at_most, known
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_missed_goal_is_told_in_the_table() -> None:
+    lines = [at_most("a | b", 1.25, 1.5, "x"), at_least("c", 3, 4, "y", " s"), known("d", "0.9", "z")]
+    assert [line.ok for line in lines] == [False, True, True]
+    rows = results.table(lines).splitlines()[-3:]
+    assert rows == [
+        "| a \\| b | 1.50 | <= 1.25 | MISS | x |",
+        "| c | 4.00 s | >= 3 s | ok | y |",
+        "| d | 0.9 |  |  | z |",
+    ]
+
+
+def test_the_plot_has_a_line_and_a_name_for_each_way() -> None:
+    points = {
+        "docs": {3: 42.0, 6: 57.0},
+        "symmetric": {3: 15.0, 6: 28.0},
+        "floor": {3: 9.9, 6: 16.0},
+        "ours": {3: 10.0, 6: 16.1},
+    }
+    picture = ElementTree.fromstring(results.plot(points))
+    name = "{http://www.w3.org/2000/svg}"
+    assert len(picture.findall(f"{name}polyline")) == 4
+    assert len(picture.findall(f"{name}circle")) == 8
+    labels = [text for text in picture.findall(f"{name}text") if (text.text or "").endswith(" s")]
+    heights = sorted(float(text.attrib["y"]) for text in labels)
+    assert len(heights) == 4
+    assert all(below - above >= 16.9 for above, below in itertools.pairwise(heights)), heights
+
+
+def test_the_readme_quotes_the_table() -> None:
+    quoted = (ROOT / "README.md").read_text().split(results.BEGIN)[1].split(results.END)[0]
+    assert quoted == results.TABLE.read_text()
+    assert results.PLOT.read_text().startswith("<svg")
+
+
+def test_an_unknown_part_is_an_error() -> None:
+    argv = [sys.executable, "-m", "benchmarks", "nothing"]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == f"benchmarks: no such part: nothing; there are: {', '.join(PARTS)}\n"
