@@ -10,17 +10,18 @@ import pytest
 
 from slurm_launch.script import TEMPLATES
 
-RUN = (TEMPLATES / "parts/run.sh").read_text(encoding="utf-8").partition("\nstart_cluster\n")[0]
-PAUSE = re.search(r"^pause\(\).*$", (TEMPLATES / "parts/stop.sh").read_text(encoding="utf-8"), re.MULTILINE)
-assert PAUSE
+RUN = (TEMPLATES / "parts/run.sh").read_text(encoding="utf-8").partition("\nstart_cluster;")[0]
+STOP = (TEMPLATES / "parts/stop.sh").read_text(encoding="utf-8")
+HELPERS = "\n".join(re.findall(r"^(?:pause|tell)\(\).*$", STOP, re.MULTILINE))
 HARNESS = (
     f"""
-{PAUSE[0]}
+{HELPERS}
 """
     + """
 declare -A step_of=([n1]=0 [n2]=0) heard=() words=() why=()
 nodes=(n1 n2) count=2 step_pids=($$) joined='' never='' auth=token job_dir=$PWD/r.job head=n1
 mkdir r.job && mkfifo r.job/from-nodes r.job/silence && exec {events}<>r.job/from-nodes {silence}<>r.job/silence
+exec {orders}>orders && step_fds=("$orders")
 say() { echo "$*"; }
 (%s) >&"$events" &
 for _ in {1..30}; do tick; done
@@ -53,6 +54,14 @@ def test_news_arrive_whole(tmp_path: Path, news: str) -> None:
     said = after(tmp_path, news)
     assert "JOINED [ n1  n2 ] LOST []" in said
     assert said.count("joined node=") == 2
+
+
+@pytest.mark.parametrize(
+    ("news", "told"), [("echo up n2", ""), ("echo up n2; echo up n1; echo up n1", "go go\n")], ids=["worker", "head"]
+)
+def test_the_workers_begin_when_the_head_is_up(tmp_path: Path, news: str, told: str) -> None:
+    after(tmp_path, news)
+    assert (tmp_path / "orders").read_text() == told
 
 
 def test_a_lost_node_has_not_joined(tmp_path: Path) -> None:
