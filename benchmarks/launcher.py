@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
-from benchmarks.measured import Measured, at_least, at_most
+from benchmarks.measured import Measured, at_least, at_most, seconds_and_megabytes
 from slurm_launch import LaunchSpec, render
 
 ROOT = Path(__file__).parents[1]
@@ -109,10 +109,8 @@ class Bench:
         (self.folder / "sbatch").chmod(0o755)
         argv = [sys.executable, self.launcher, "--exp-name", "x", "--command", "true", "--num-nodes", "3"]
         env = self.env | {"PATH": f"{self.folder}:{self.env['PATH']}"}
-        process = subprocess.Popen(argv, cwd=self.folder / "work", env=env, stdout=subprocess.DEVNULL)
-        _, status, used = os.wait4(process.pid, 0)
-        assert status == 0, status
-        return at_most("memory of one submission", 150, used.ru_maxrss / 1024, "at most resident", " MB")
+        _, megabytes = seconds_and_megabytes(argv, self.folder / "work", env)
+        return at_most("memory of one submission", 150, megabytes, "at most resident", " MB")
 
 
 def _scripts_a_second(seconds: float = 2.0) -> Measured:

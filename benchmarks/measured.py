@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 
 
@@ -45,3 +48,22 @@ def printed(lines: Iterator[Measured]) -> Iterator[Measured]:
         print(f"{line.verdict:4}  {line.value:>9}  {line.goal:>9}  {line.what}", flush=True)
         print(f"{'':28}{line.detail}", flush=True)
         yield line
+
+
+# A small process between: what the caller itself has resident would count for its child.
+CHILD = """
+import resource, subprocess, sys, time
+begin = time.perf_counter()
+code = subprocess.call(sys.argv[1:], stdout=subprocess.DEVNULL)
+taken = time.perf_counter() - begin
+print(taken, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024)
+sys.exit(code)
+"""
+
+
+def seconds_and_megabytes(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> tuple[float, float]:
+    """How long a command takes, and how much memory it has resident at most."""
+    command = [sys.executable, "-S", "-c", CHILD, *argv]
+    done = subprocess.run(command, cwd=cwd, env=env, stdout=subprocess.PIPE, text=True, check=True)
+    seconds, megabytes = map(float, done.stdout.split())
+    return seconds, megabytes

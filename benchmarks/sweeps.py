@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -11,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.launcher import ROOT
-from benchmarks.measured import Measured, at_most
+from benchmarks.measured import Measured, at_most, seconds_and_megabytes
 from slurm_launch import points_table, runs
 
 POINTS, SUBMISSIONS = 10_000, 3
@@ -30,10 +28,10 @@ def _measure(folder: Path) -> Iterator[Measured]:
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
     seconds, megabytes = _submit(folder)
-    calls = len((folder / "calls").read_text().split()) // SUBMISSIONS
+    calls = len((folder / "calls").read_text().split()) / SUBMISSIONS
     what = f"submit of {POINTS:,} points: script, record and table"
-    yield at_most(what, 2, seconds, f"the whole command, {calls} sbatch, with stand-ins for Slurm", " s")
-    yield Measured("its calls of sbatch", "1", str(calls), calls == 1, "one array job")
+    yield at_most(what, 2, seconds, "the whole command, with stand-ins for Slurm", " s")
+    yield Measured("its calls of sbatch", "1", f"{calls:g}", calls == 1, "one array job")
     yield at_most("its memory", 150, megabytes, "at most resident", " MB")
     run = runs.read(next((folder / "work").glob("*.json")))
     begin = time.perf_counter()
@@ -54,9 +52,5 @@ def _submit(folder: Path) -> tuple[float, float]:
             path.unlink()
         env = {"PATH": f"{folder}:/usr/bin:/bin", "HOME": str(folder), "PYTHONPATH": str(ROOT)}
         argv = [sys.executable, "-m", "slurm_launch", "--exp-name", "x", "--command", "echo {lr} {seed} {name}", *SWEEP]
-        begin = time.perf_counter()
-        process = subprocess.Popen(argv, cwd=work, env=env, stdout=subprocess.DEVNULL)
-        _, status, used = os.wait4(process.pid, 0)
-        assert status == 0, status
-        found.append((time.perf_counter() - begin, used.ru_maxrss / 1024))
+        found.append(seconds_and_megabytes(argv, work, env))
     return min(found)

@@ -5,8 +5,8 @@ tick() { # waits a moment for news; then $joined are the nodes whose Ray runs, l
   while read -t 0 -u "$events" && IFS= read -r -t 9 -u "$events" line; do # bash loses a character when the time of a read ends within a line
     kind=${line%% *} rest=${line#* } node=${rest%% *} rest=${rest#* } && [[ $node && ($kind == ray || ${step_of[$node]-}) ]] || continue; heard[$node]=$SECONDS
     case $kind in
-      ray) ray=${line#* } && [[ $auth == off || $(printf '%s\n' 2.52 "$node" | sort -V | head -n 1) == 2.52 ]] ||
-        say warning "Ray $node knows no tokens (2.52 does): anybody in the network can use this cluster" ;;
+      ray) ray=${line#* } rest=$(printf '%s\n' 2.54 2.52 "$node" | sort -V | tr '\n' ' ') && [[ $rest == '2.52 2.54 '* ]] || tell go # an older worker needs the head's port only
+        [[ $auth == off || $rest == 2.52* ]] || say warning "Ray $node knows no tokens (2.52 does): anybody in the network can use this cluster" ;;
       up) [[ $joined == *" $node "* ]] || { joined+=" $node " blanks=${joined//[! ]/} && say joined node="$node" nodes="$((${#blanks} / 2))/$count"; [[ $node != "$head" ]] || tell go; } ;;
       said) words[$node]+="$rest " && say "$node said: $rest" ;;
       failed) lose "$node" "$rest" ;;
@@ -47,7 +47,7 @@ until [[ $phase == command ]] && ! kill -0 "$command_pid" 2>/dev/null; do
   tick
   for node in "${lost[@]}"; do [[ ! ${why[$node]-} || ${ended_by-} ]] || node_lost "$node"; done # none, after a retry
   [[ $phase == bring-up ]] || continue
-  blanks=${joined//[! ]/} && if ((${#blanks} / 2 >= enough)); then # two for each node, counted without a process
+  blanks=${joined//[! ]/} && if ((${#blanks} / 2 >= enough)) && [[ $joined == *" $head "* ]]; then # two for each node, counted without a process
     ready_at=$SECONDS phase='command'
     export RAY_ADDRESS=$address RAY_TMPDIR=$dir.0/t RAY_AUTH_TOKEN_PATH=$dir.0/token SLAUNCH_NODE_DIR=$job_dir # its mark
     { declare -px && declare -fx && declare -p join_head head_enter worker_enter; } >"$job_dir/attach" # for `slurm-launch attach`: a shell with the same

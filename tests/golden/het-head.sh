@@ -112,7 +112,7 @@ port_flags() { port_args=(--min-worker-port=0 --max-worker-port=0 --dashboard-ag
 # Each node's part. Orders come by its standard input (the token, `go` when the head runs, `stop.` or `stop and keep the logs.`), news go out: `up` every 5 s.
 run_node() { # INDEX of the step's first node
   local node=${SLURMD_NODENAME:-$(hostname)} dir=$dir.$(($1 + SLURM_NODEID)) gpus=${SLURM_GPUS_ON_NODE:-${unmanaged_gpus:-0}}
-  local log=$dir/ray-start.log order='' more='' up='' text='' file ended='' keep='' also='' shadow='' token pid pids reason version offers memory store ip enter
+  local log=$dir/ray-start.log order='' more='' up='' text file ended='' keep='' also='' shadow='' token pid pids reason version offers memory store ip enter
   trap 'ended=1; echo "ended $node"' TERM && trap : PIPE USR1 USR2 && ulimit -n "$(ulimit -Hn)" # TERM: Slurm ends the step. PIPE: nobody listens any more
   # The directory is made by us, now: what somebody else put in its place, a link above all, is not used.
   if ! read -r token || ! reason=$({ { [[ -d ${dir%/*} ]] || mkdir -p "${dir%/*}"; } && mkdir -m 700 "$dir" && (umask 077 && echo "$token" >"$dir/token"); } 2>&1); then
@@ -138,9 +138,9 @@ run_node() { # INDEX of the step's first node
   else
     enter=("${worker_enter[@]}") ip=${SLAUNCH_NODE_IP:-$(route_source "$head_ip")} # this node's own address in the head's network
     set -- "$@" --address="$address" ${ip:+--node-ip-address="$ip"} "${ray_worker_args[@]}"
-    # Ray would look for the head every 2 s only: so it waits for `go`. After 8 s Ray loads slowly here (a network file system): it is loaded meanwhile.
+    # Ray 2.54 and newer looks for the head every 2 s only: so it waits for `go`. After 8 s Ray loads slowly here (a network file system): it is loaded meanwhile.
     until [[ $order == *.* || $ended ]] || { { [[ ! $head || $order == *go* ]] || ((SECONDS > 8)); } && reason=$({ : >"/dev/tcp/$head_ip/$port"; } 2>&1); }; do read -r -t 0.1 more || (($? > 128)) || more=.; order+=$more; done
-    [[ $order != *keep* ]] || { mkdir -p "$run.ray/$node" && echo "$node never reached $address: ${reason##*: }" >"$_/ray-start.log"; }
+    [[ $order != *keep* ]] || { mkdir -p "$run.ray/$node" && reason=${reason##*: } && echo "$node never reached $address: ${reason:-the head had not come up}" >"$run.ray/$node/ray-start.log"; }
     [[ $order != *.* && ! $ended ]] || { trap '' TERM && rm -rf "$dir" && return; } # it is over before it began
     if mkdir -m 700 "${dir%.*}.0" 2>/dev/null; then shadow=$_; elif [[ ! -O $_ || -L $_ ]]; then echo "failed $node $_ is not ours" && rm -rf "$dir" && return 76; fi # an old Ray has a worker's files under the head's path
   fi
@@ -149,8 +149,8 @@ run_node() { # INDEX of the step's first node
   while order+=$more && [[ $order != *.* && ! $ended ]] && kill -0 "$pid" 2>/dev/null; do # the time may end within a line
     read -r -t 0.1 more || (($? > 128)) || more=. # nobody is at the other end any more
     [[ $up ]] || for file in "$log" "$dir"/t/session_2*/logs/{raylet.out,gcs_server.err}; do # read by bash itself: a process for each look would cost more
-      IFS= read -rd '' text <"$file"
-      case $file:$text in *'Ray runtime started'* | *'Raylet of id'*) up=1 SECONDS=5 ;; *gcs_server.err:*'Address already in use'*) echo 'Address already in use' >>"$log" && break 2 ;; esac # Ray would wait 40 s
+      text=() && mapfile -t text <"$file"
+      case $file:${text[*]} in *'Ray runtime started'* | *'Raylet of id'*) up=1 SECONDS=5 ;; *gcs_server.err:*'Address already in use'*) echo 'Address already in use' >>"$log" && break 2 ;; esac # Ray would wait 40 s
     done 2>/dev/null
     [[ ! $up ]] || ((SECONDS < 5)) || { SECONDS=0 && echo "up $node"; }
   done
@@ -239,8 +239,8 @@ tick() { # waits a moment for news; then $joined are the nodes whose Ray runs, l
   while read -t 0 -u "$events" && IFS= read -r -t 9 -u "$events" line; do # bash loses a character when the time of a read ends within a line
     kind=${line%% *} rest=${line#* } node=${rest%% *} rest=${rest#* } && [[ $node && ($kind == ray || ${step_of[$node]-}) ]] || continue; heard[$node]=$SECONDS
     case $kind in
-      ray) ray=${line#* } && [[ $auth == off || $(printf '%s\n' 2.52 "$node" | sort -V | head -n 1) == 2.52 ]] ||
-        say warning "Ray $node knows no tokens (2.52 does): anybody in the network can use this cluster" ;;
+      ray) ray=${line#* } rest=$(printf '%s\n' 2.54 2.52 "$node" | sort -V | tr '\n' ' ') && [[ $rest == '2.52 2.54 '* ]] || tell go # an older worker needs the head's port only
+        [[ $auth == off || $rest == 2.52* ]] || say warning "Ray $node knows no tokens (2.52 does): anybody in the network can use this cluster" ;;
       up) [[ $joined == *" $node "* ]] || { joined+=" $node " blanks=${joined//[! ]/} && say joined node="$node" nodes="$((${#blanks} / 2))/$count"; [[ $node != "$head" ]] || tell go; } ;;
       said) words[$node]+="$rest " && say "$node said: $rest" ;;
       failed) lose "$node" "$rest" ;;
@@ -281,7 +281,7 @@ until [[ $phase == command ]] && ! kill -0 "$command_pid" 2>/dev/null; do
   tick
   for node in "${lost[@]}"; do [[ ! ${why[$node]-} || ${ended_by-} ]] || node_lost "$node"; done # none, after a retry
   [[ $phase == bring-up ]] || continue
-  blanks=${joined//[! ]/} && if ((${#blanks} / 2 >= enough)); then # two for each node, counted without a process
+  blanks=${joined//[! ]/} && if ((${#blanks} / 2 >= enough)) && [[ $joined == *" $head "* ]]; then # two for each node, counted without a process
     ready_at=$SECONDS phase='command'
     export RAY_ADDRESS=$address RAY_TMPDIR=$dir.0/t RAY_AUTH_TOKEN_PATH=$dir.0/token SLAUNCH_NODE_DIR=$job_dir # its mark
     { declare -px && declare -fx && declare -p join_head head_enter worker_enter; } >"$job_dir/attach" # for `slurm-launch attach`: a shell with the same

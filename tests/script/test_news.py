@@ -57,7 +57,17 @@ def test_news_arrive_whole(tmp_path: Path, news: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("news", "told"), [("echo up n2", ""), ("echo up n2; echo up n1; echo up n1", "go go\n")], ids=["worker", "head"]
+    ("news", "told"),
+    [
+        ("echo up n2", ""),
+        ("echo up n2; echo up n1; echo up n1", "go go\n"),
+        # An older Ray's worker needs the head's port only, for which it waits itself.
+        ("echo ray 2.40.0", "go go\n"),
+        ("echo ray 2.53.0 client", "go go\n"),
+        ("echo ray 2.54.0", ""),
+        ("echo ray 2.60.0; echo up n1", "go go\n"),
+    ],
+    ids=["worker", "head", "2.40", "2.53", "2.54", "2.60"],
 )
 def test_the_workers_begin_when_the_head_is_up(tmp_path: Path, news: str, told: str) -> None:
     after(tmp_path, news)
