@@ -161,14 +161,14 @@ def _read_yaml(path: str, text: str) -> Iterator[Row]:
     if tree is None:
         return
     hint = "write a list of points: - {lr: 1e-3, seed: 0}"
-    if tree.id != "sequence":
+    if not isinstance(tree, yaml.SequenceNode):
         raise UsageError("--sweep-file is no list", at=f"{path}:{tree.start_mark.line + 1}", hint=hint)
     for node in tree.value:
         line = node.start_mark.line + 1
-        if node.id != "mapping":
+        if not isinstance(node, yaml.MappingNode):
             raise UsageError("--sweep-file has an item that is no mapping", at=f"{path}:{line}", hint=hint)
         for key, value in node.value:
-            if key.id != "scalar" or value.id != "scalar":
+            if not (isinstance(key, yaml.ScalarNode) and isinstance(value, yaml.ScalarNode)):
                 at = f"{path}:{value.start_mark.line + 1}"
                 raise UsageError("--sweep-file has a point with a list or mapping in it", at=at, hint=hint)
             if value.tag == "tag:yaml.org,2002:null":

@@ -2,9 +2,9 @@
 run_node() { # INDEX of the step's first node
   local node=${SLURMD_NODENAME:-$(hostname)} dir=$dir.$(($1 + SLURM_NODEID)) gpus=${SLURM_GPUS_ON_NODE:-${unmanaged_gpus:-0}}
   local log=$dir/ray-start.log order='' more='' up='' text file ended='' keep='' also='' shadow='' token pid pids reason version offers memory store ip enter
-  trap 'ended=1; echo "ended $node"' TERM && trap : PIPE USR1 USR2 && ulimit -n "$(ulimit -Hn)" # TERM: Slurm ends the step. PIPE: nobody listens any more
+  trap 'ended=1; echo "ended $node"' TERM && trap : PIPE USR1 USR2 && ulimit -n hard # TERM: Slurm ends the step. PIPE: nobody listens any more
   # The directory is made by us, now: what somebody else put in its place, a link above all, is not used.
-  if ! read -r token || ! reason=$({ { [[ -d ${dir%/*} ]] || mkdir -p "${dir%/*}"; } && mkdir -m 700 "$dir" && (umask 077 && echo "$token" >"$dir/token"); } 2>&1); then
+  if ! read -r token || ! reason=$({ { [[ -d ${dir%/*} ]] || mkdir -p "${dir%/*}"; } && mkdir -m 700 "$dir" && umask 077 && echo "$token" >"$dir/token"; } 2>&1); then
     [[ -L $dir || ! -O $dir ]] || rm -rf "$dir"; echo "failed $node cannot use $dir: ${reason##*: }" && return 76
   fi
   export RAY_AUTH_TOKEN_PATH=$dir/token RAY_TMPDIR=$dir/t # one below: Ray opens its own directory to everybody

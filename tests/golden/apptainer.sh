@@ -35,7 +35,7 @@ trap '[[ ! ${command_pid-} ]] || kill -USR1 -- "-$command_pid"' USR1 && trap '[[
 unset ended_by command_pid job_dir && trap 'ended_by=SIGTERM' TERM && trap : PIPE && phase=environment SECONDS=0
 
 # ---- 2. Environment: loaded once, here; the nodes get it from srun ----
-set +eu && IFS=$' \t\n' && ulimit -n "$(ulimit -Hn)" # what the environment may have set; Ray opens many files
+set +eu && IFS=$' \t\n' && ulimit -n hard # what the environment may have set; Ray opens many files
 
 # ---- Settings: every value of this job, quoted; the code below only reads them ----
 unset image worker_image token interface ip_family min_nodes on_node_loss keep_ray_logs object_store unmanaged_gpus port_first attempt ticked ray # not ours
@@ -65,7 +65,7 @@ find_address() { # sets head_ip
     "choose with --interface or --ip-family; 'ip -br addr' on the node lists what there is" "$head"
 }
 addresses_of() { getent ahosts "$1" | cut -d ' ' -f 1; }
-route_source() { ip -o route get "$1" ${interface:+oif "$interface"} 2>/dev/null | sed -n 's/.* src \([^ ]*\).*/\1/p'; }
+route_source() { [[ $(ip -o route get "$1" ${interface:+oif "$interface"} 2>/dev/null) =~ ' src '([^ ]+) ]] && echo "${BASH_REMATCH[1]}"; }
 phase=address head=${SLURMD_NODENAME:-$(hostname -s)} # this script runs on the job's first node: Ray's head
 mapfile -t nodes < <(echo "$head" && scontrol show hostnames "$SLURM_JOB_NODELIST" | grep -vxF "$head") && count=${#nodes[@]}
 ((count == SLURM_JOB_NUM_NODES)) || end 77 script-failed "scontrol named $count of $SLURM_JOB_NUM_NODES nodes" 'submit again'
@@ -136,9 +136,9 @@ port_flags() { port_args=(--min-worker-port=0 --max-worker-port=0 --dashboard-ag
 run_node() { # INDEX of the step's first node
   local node=${SLURMD_NODENAME:-$(hostname)} dir=$dir.$(($1 + SLURM_NODEID)) gpus=${SLURM_GPUS_ON_NODE:-${unmanaged_gpus:-0}}
   local log=$dir/ray-start.log order='' more='' up='' text file ended='' keep='' also='' shadow='' token pid pids reason version offers memory store ip enter
-  trap 'ended=1; echo "ended $node"' TERM && trap : PIPE USR1 USR2 && ulimit -n "$(ulimit -Hn)" # TERM: Slurm ends the step. PIPE: nobody listens any more
+  trap 'ended=1; echo "ended $node"' TERM && trap : PIPE USR1 USR2 && ulimit -n hard # TERM: Slurm ends the step. PIPE: nobody listens any more
   # The directory is made by us, now: what somebody else put in its place, a link above all, is not used.
-  if ! read -r token || ! reason=$({ { [[ -d ${dir%/*} ]] || mkdir -p "${dir%/*}"; } && mkdir -m 700 "$dir" && (umask 077 && echo "$token" >"$dir/token"); } 2>&1); then
+  if ! read -r token || ! reason=$({ { [[ -d ${dir%/*} ]] || mkdir -p "${dir%/*}"; } && mkdir -m 700 "$dir" && umask 077 && echo "$token" >"$dir/token"; } 2>&1); then
     [[ -L $dir || ! -O $dir ]] || rm -rf "$dir"; echo "failed $node cannot use $dir: ${reason##*: }" && return 76
   fi
   export RAY_AUTH_TOKEN_PATH=$dir/token RAY_TMPDIR=$dir/t # one below: Ray opens its own directory to everybody
@@ -197,8 +197,8 @@ start_step() { # NODE...: one srun that runs run_node there. It says everything 
   local step=${#step_pids[@]} first=${#step_of[@]} node fd cpus=${SLURM_JOB_CPUS_PER_NODE%%(*} list role
   [[ $SLURM_JOB_CPUS_PER_NODE != *,* ]] || { cpus='' && unset SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK; } # unequal: all
   for node in "$@"; do step_of[$node]=$step; done && if [[ $1 == "$head" ]]; then role=("${head_step[@]}"); else role=("${worker_step[@]}"); fi
-  list=$(IFS=, && echo "$*") && mkfifo "$job_dir/to-$step"
-  srun --nodes=$# --ntasks=$# --ntasks-per-node=1 --nodelist="$list" ${cpus:+--cpus-per-task="$cpus"} --overlap \
+  printf -v list '%s,' "$@" && mkfifo "$job_dir/to-$step"
+  srun --nodes=$# --ntasks=$# --ntasks-per-node=1 --nodelist="${list%,}" ${cpus:+--cpus-per-task="$cpus"} --overlap \
     --export=ALL --cpu-bind=none --mpi=none --kill-on-bad-exit=0 --wait=0 "${srun_args[@]}" "${role[@]}" bash -c "$node_code" bash "$first" \
     <"$job_dir/to-$step" >"$job_dir/from-nodes" 2>"$job_dir/srun-$step.err" &
   step_pids+=($!) && exec {fd}>"$job_dir/to-$step" && step_fds+=("$fd")
