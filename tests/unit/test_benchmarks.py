@@ -8,8 +8,10 @@ import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
+import pytest
+
 from benchmarks import results
-from benchmarks.__main__ import PARTS
+from benchmarks.__main__ import PARTS, main
 from benchmarks.measured import at_least, at_most, known
 
 ROOT = Path(__file__).parents[2]
@@ -24,6 +26,15 @@ def test_a_missed_goal_is_told_in_the_table() -> None:
         "| c | 4.00 s | >= 3 s | ok | y |",
         "| d | 0.9 |  |  | z |",
     ]
+
+
+@pytest.mark.parametrize(("value", "code"), [(1.2, 0), (1.3, 1)])
+def test_a_missed_goal_is_the_end_of_make_bench(
+    value: float, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(PARTS, "runs", lambda: iter([at_most("a / b", 1.25, value, "x"), known("c", "9", "z")]))
+    assert main(["runs"]) == code
+    assert capsys.readouterr().err == ("MISS: a / b: 1.30, and not <= 1.25\n" if code else "")
 
 
 def test_the_plot_has_a_line_and_a_name_for_each_way() -> None:
