@@ -18,7 +18,7 @@ from benchmarks.measured import Measured, at_least, at_most, seconds_and_megabyt
 from slurm_launch import LaunchSpec, render
 
 ROOT = Path(__file__).parents[1]
-ROUNDS = 21
+ROUNDS = 41
 LAZY = ("jinja2", "yaml", "slurm_launch.spec", "rich", "hostlist")  # what `--version` can do without
 
 HELLO = """

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -324,20 +326,25 @@ def _template(own: str | None) -> jinja2.Template:
 def _environment() -> jinja2.Environment:
     import jinja2
 
-    class Loader(jinja2.FileSystemLoader):
-        """The parts are plain bash: to compile them would be a tenth of the time that a script takes."""
+    class Cache(jinja2.FileSystemBytecodeCache):
+        """The compiled templates, kept where Python keeps our modules': to compile them is a tenth of a start.
 
-        def load(self, environment: jinja2.Environment, name: str, globals: Any = None) -> jinja2.Template:
-            if not name.startswith("parts/"):
-                return super().load(environment, name, globals)
-            text = (TEMPLATES / name).read_text(encoding="utf-8")
-            root = lambda *_: (part for part in (text,))  # noqa: E731 # as a compiled template has it
-            module = {"name": name, "__file__": str(TEMPLATES / name), "blocks": {}, "debug_info": "", "root": root}
-            return environment.template_class.from_module_dict(environment, module, globals or {})
+        Whatever is wrong there (somebody else's directory, no space, a damaged file), they are compiled again.
+        """
 
-    loader: jinja2.BaseLoader = Loader(TEMPLATES)
+        def load_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
+            with suppress(Exception):
+                super().load_bytecode(bucket)
+
+        def dump_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
+            with suppress(OSError):
+                super().dump_bytecode(bucket)
+
+    here = Path(__file__)  # the settings below change the compiled code too: another version of this file has its own
+    names = f"templates-{__version__}-{here.stat().st_mtime_ns:x}-%s.cache"
     environment = jinja2.Environment(
-        loader=loader,
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        bytecode_cache=None if sys.dont_write_bytecode else Cache(str(here.parent / "__pycache__"), names),
         undefined=jinja2.StrictUndefined,
         finalize=_quote,
         trim_blocks=True,

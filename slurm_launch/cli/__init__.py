@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -21,9 +20,6 @@ class ReaderGone(Exception):
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """The `slurm-launch` command."""
-    gc.set_threshold(
-        50_000
-    )  # all that a start makes is to stay: to look through it at every 700 objects takes a twentieth
     sys.exit(run(sys.argv[1:] if argv is None else argv))
 
 

@@ -89,8 +89,8 @@ run_node() { # INDEX of the step's first node
   if ! read -r token || ! reason=$({ { [[ -d ${dir%/*} ]] || mkdir -p "${dir%/*}"; } && mkdir -m 700 "$dir" && umask 077 && echo "$token" >"$dir/token"; } 2>&1); then
     [[ -L $dir || ! -O $dir ]] || rm -rf "$dir"; echo "failed $node cannot use $dir: ${reason##*: }" && return 76
   fi
-  export RAY_AUTH_TOKEN_PATH=$dir/token RAY_TMPDIR=$dir/t # one below: Ray opens its own directory to everybody
-  [[ ${TMPDIR:-/tmp} != /tmp ]] || export TMPDIR=$dir # what Ray leaves there goes with the directory
+  export RAY_AUTH_TOKEN_PATH=$dir/token RAY_TMPDIR=$dir/t && [[ ${TMPDIR:-/tmp} != /tmp ]] || export TMPDIR=$dir # t: Ray opens its own directory to everybody. TMPDIR: what Ray leaves there goes with ours
+  [[ ${!RAY_raylet_client_*} ]] || export RAY_raylet_client_num_connect_attempts=200 RAY_raylet_client_connect_timeout_milliseconds=50 # Ray's 10 s, in smaller steps: a raylet too early for its own store would sleep a second
   # Ray gets what Slurm gave us on this node; by itself it would take the whole machine. Memory in MB: one of three is set,
   memory=$((${SLURM_MEM_PER_NODE:-0} + ${SLURM_MEM_PER_CPU:-0} * SLURM_CPUS_ON_NODE + ${SLURM_MEM_PER_GPU:-0} * gpus))
   ((memory)) || memory=$(awk -v ours="$SLURM_CPUS_ON_NODE" -v all="$(getconf _NPROCESSORS_ONLN)" \

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.slurm.jobs import Job, python, run, submit, wrapped_ray
+from tests.slurm.jobs import HOME, Job, python, run, standing_ray, submit, wrapped_ray
 from tests.testbed import Cluster, NodeOptions
 
 pytestmark = pytest.mark.slurm
@@ -114,6 +114,22 @@ def test_the_steps_get_all_cpus_of_the_allocation(cluster: Cluster) -> None:
     cluster.run(["scancel", job.id])
     job.wait()
     assert steps.count("CPUs=4") == 2, steps
+
+
+STEPS = "RAY_raylet_client_connect_timeout_milliseconds", "RAY_raylet_client_num_connect_attempts"
+
+
+@pytest.mark.parametrize("given", [{}, {STEPS[1]: "60"}], ids=["ours", "the user's"])
+def test_a_raylet_looks_for_its_store_in_small_steps(cluster: Cluster, given: dict[str, str]) -> None:
+    """By itself once a second, for ten: under load one node in three lost that second. The user's own words count."""
+    tell = f"env | grep ^RAY_raylet_client >{HOME}/steps-$SLURMD_NODENAME"
+    wrapped = [standing_ray(cluster), wrapped_ray(cluster, tell, ray=f"{HOME}/standing/ray")]
+    job = run(cluster, num_nodes=2, env=given, load_env=wrapped)
+    assert job.code == 0, job.log
+    expected = given or dict(zip(STEPS, ("50", "200"), strict=True))
+    for node in ("n1", "n2"):
+        lines = cluster.path(f"{HOME}/steps-{node}").read_text().splitlines()
+        assert dict(line.split("=") for line in lines) == expected
 
 
 def test_min_nodes_begins_without_the_last_node(cluster: Cluster) -> None:
