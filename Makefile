@@ -14,15 +14,16 @@ demo: $(VENV)/.ready
 	@PATH="$(CURDIR)/$(BIN):$$PATH" SLAUNCH_RUN_DIR=runs $(DEMO)
 
 # Two at a time: many tests on the cluster wait for a timer of Slurm's, and each worker has a cluster of its own.
+# Tests that share something else are of one xdist_group, which runs in one worker.
 test: check packages $(OLD_RAY)/.ready $(VENV)/.examples
-	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=10
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations=25
 
 # The core of the tests on a newer Slurm, in a folder that debootstrap makes once (SUITE=sid for the newest).
 SUITE ?= trixie
 CORE := bring_up exit_codes shared_nodes faults teardown rehearsal_is_true after_launch control heterogeneous requeue
 matrix: packages $(OLD_RAY)/.ready $(VENV)/.ready
 	$(BIN)/python -m tests.testbed --prepare $(SUITE)
-	TESTBED_SUITE=$(SUITE) $(BIN)/python -m pytest -n 2 --dist loadfile $(CORE:%=tests/slurm/test_%.py)
+	TESTBED_SUITE=$(SUITE) $(BIN)/python -m pytest -n 2 --dist loadgroup $(CORE:%=tests/slurm/test_%.py)
 
 # Ten rounds of jobs that start at the same moment on the same nodes.
 soak: packages $(VENV)/.ready

@@ -404,6 +404,7 @@ class Story:
             self.alice.forget(run)
 
 
+@pytest.mark.xdist_group("accounted")
 def test_the_whole_story(cluster: Cluster, accounted: Cluster | None) -> None:
     """On two clusters at the same time: one without accounting, one that has it and whose controller soon forgets."""
     with ThreadPoolExecutor() as both:
@@ -463,6 +464,7 @@ def sacct(cluster: Cluster, job_id: str) -> str:
     return str(until(over, f"the end of job {job_id} in the accounts"))
 
 
+@pytest.mark.xdist_group("accounted")
 def test_with_accounting(accounted: Cluster | None) -> None:
     """What sacct says of a job is what its script said, with a real Ray; and what else is different with slurmdbd."""
     if accounted is None:

@@ -22,7 +22,7 @@ from tests.slurm.jobs import HOME, ROOT, VENV, python, run, standing_ray, submit
 from tests.testbed import Cluster, unavailable_reason
 from tests.testbed.image import make_image
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("in_containers")]
 RUNTIMES = ("pyxis", "charliecloud")
 IN_IMAGE = "slurm-launch test image"
 

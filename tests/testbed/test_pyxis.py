@@ -18,7 +18,7 @@ from .cluster import Cluster, TestbedError, unavailable_reason
 from .image import make_image, place_in_image
 from .pyxis import Step
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("pyxis")]
 VENV = Path(__file__).parents[2] / ".venv"
 NAME_IN_IMAGE = 'NAME="slurm-launch test image"'
 

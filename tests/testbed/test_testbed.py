@@ -17,6 +17,7 @@ from .config import NodeOptions
 
 pytestmark = [
     pytest.mark.slurm,
+    pytest.mark.xdist_group("testbed"),
     pytest.mark.skipif(unavailable_reason() is not None, reason=str(unavailable_reason())),
 ]
 
