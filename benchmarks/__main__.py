@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 
-from benchmarks import bring_up, fan_out, launcher, rehearsal, results, runs, sweeps
+from benchmarks import bring_up, cpu_time, fan_out, launcher, rehearsal, results, runs, sweeps
 from benchmarks.measured import Measured, printed
 from tests.testbed import unavailable_reason
 
@@ -15,9 +15,10 @@ PARTS: dict[str, Callable[[], Iterator[Measured]]] = {
     "sweeps": sweeps.measure,
     "rehearsal": rehearsal.measure,
     "fan_out": fan_out.measure,
+    "cpu_time": cpu_time.measure,
     "bring_up": bring_up.measure,
 }
-ON_THE_CLUSTER = {"fan_out", "bring_up"}
+ON_THE_CLUSTER = {"fan_out", "cpu_time", "bring_up"}
 
 
 def main(names: list[str]) -> int:

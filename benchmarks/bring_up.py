@@ -138,8 +138,8 @@ class Bench:
                 self.cluster.reset()  # which ends what was started
         return _taken(moments, None)
 
-    def beside_ray(self, nodes: int) -> tuple[list[Process], int]:
-        """While a command runs: what the script keeps on the head node beside Ray and the command, and its sruns."""
+    def until_it_runs(self, nodes: int) -> None:
+        """A job whose command only waits; back as soon as that has begun."""
         self.jobs += 1
         self.cluster.reset()
         _, log = self._submit(_ours(nodes, "echo it runs; exec sleep 600"), nodes)
@@ -148,6 +148,10 @@ class Bench:
             if time.monotonic() > deadline:
                 raise SystemExit(f"the job does not run:\n{log.read_text() if log.exists() else 'no log'}")
             time.sleep(0.1)
+
+    def beside_ray(self, nodes: int) -> tuple[list[Process], int]:
+        """While a command runs: what the script keeps on the head node beside Ray and the command, and its sruns."""
+        self.until_it_runs(nodes)
         time.sleep(3)  # Ray may still be starting a process of its own
         kept, sruns = [], 0
         for process in self.cluster.processes("n1", user="alice"):

@@ -27,7 +27,8 @@ from tests.stage import ROOT, begin, left, without_ray
 
 NO_RAY = not shutil.which("ray", path=os.path.dirname(sys.executable))
 real_ray = pytest.mark.skipif(NO_RAY, reason="Ray is not installed: run `make test`")
-STAYS = "trap 'echo SAVED; exit 0' TERM; while :; do sleep 0.1; done"
+STAYS = "trap 'echo SAVED; exit 0' TERM; echo BEGUN; while :; do sleep 0.1; done"
+BEGUN = "\nBEGUN\n"  # from now on it saves
 LOOK = """python -c '
 import ray; ray.init()
 for node in sorted(ray.nodes(), key=lambda n: n["NodeName"]):
@@ -97,7 +98,7 @@ def _made_at(script: str):  # type: ignore[no-untyped-def]
 def test_nothing_stays_when_the_user_ends_it(tmp_path: Path, how: str) -> None:
     path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
     running = begin(tmp_path, "--num-nodes", "2", "--command", STAYS, env={**os.environ, "PATH": path})
-    running.wait_for(" command ")
+    running.wait_for(BEGUN)
     if how == "ctrl-c":
         running.process.send_signal(signal.SIGINT)
         running.wait()
@@ -117,7 +118,7 @@ def test_nothing_stays_when_the_user_ends_it(tmp_path: Path, how: str) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_job_too(tmp_path: Path, number: signal.Signals) -> None:
-    running = begin(tmp_path, "--command", STAYS, env=without_ray(tmp_path)).wait_for(" command ")
+    running = begin(tmp_path, "--command", STAYS, env=without_ray(tmp_path)).wait_for(BEGUN)
     running.process.send_signal(number)
     assert running.wait().code == 128 + number
     assert "SAVED" in running.out
@@ -126,7 +127,7 @@ def test_a_signal_ends_the_job_too(tmp_path: Path, number: signal.Signals) -> No
 
 def test_ctrl_c_with_nobody_who_reads(tmp_path: Path) -> None:
     """As in `slurm-launch rehearse | tee file`, where Ctrl-C ends both."""
-    running = begin(tmp_path, "--command", STAYS, env=without_ray(tmp_path)).wait_for(" command ")
+    running = begin(tmp_path, "--command", STAYS, env=without_ray(tmp_path)).wait_for(BEGUN)
     running.process.stdout.close()  # type: ignore[union-attr]
     running.process.stdout = None
     running.process.send_signal(signal.SIGINT)
@@ -251,8 +252,8 @@ def test_a_second_ctrl_c_kills(tmp_path: Path) -> None:
 def test_the_daemon_dies(tmp_path: Path) -> None:
     before = processes_of_rehearsals()
     running = begin(tmp_path, "--num-nodes", "2", "--command", f"echo $PPID; {STAYS}", env=without_ray(tmp_path))
-    running.wait_for(" command ")
-    script = int(running.log.splitlines()[-1])
+    running.wait_for(BEGUN)
+    script = int(running.log.splitlines()[-2])
     daemon = int(Path(f"/proc/{script}/stat").read_text().rpartition(")")[2].split()[1])
     assert str(daemon) in processes_of_rehearsals() - before
     os.kill(daemon, signal.SIGKILL)

@@ -315,10 +315,15 @@ def test_the_logs_of_the_nodes_with_a_real_ray(desk: Desk) -> None:
     early = desk("logs", job, "--ray")
     assert early.returncode in (0, 7), early.stderr  # it may have begun by then
     desk.wait_for(run, "\nat work\n", 90)
+
+    # A node is up when its raylet has registered; `ray start` looks once a second, and may tell it a little later.
+    def told(*words: str) -> Callable[[], bool]:
+        return lambda: "Ray runtime started." in desk("logs", job, *words).stdout
+
     for words in (("--head",), ("--node", "n2")):
         done = desk("logs", job, *words)
         assert (done.returncode, done.stderr) == (0, ""), done
-        assert "Ray runtime started." in done.stdout
+        desk.eventually(told(*words), 60, lambda: "ray start has not told its end")
     assert len(desk("logs", job, "--node", "n2", "--tail", "2").stdout.splitlines()) == 2
     live = desk("logs", job, "--ray")
     assert live.returncode == 0
