@@ -1,4 +1,4 @@
-"""How fast and how small is the launcher itself? README.md says how it measures."""
+"""Start-up time, throughput and memory of the launcher. README.md describes the method."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from slurm_launch import LaunchSpec, render
 
 ROOT = Path(__file__).parents[1]
 ROUNDS = 41
-LAZY = ("jinja2", "yaml", "slurm_launch.spec", "rich", "hostlist")  # what `--version` can do without
+LAZY = ("jinja2", "yaml", "slurm_launch.spec.model", "rich", "hostlist")  # what `--version` must not import
 
 HELLO = """
 import typer
@@ -42,7 +42,7 @@ def measure() -> Iterator[Measured]:
 
 
 class Bench:
-    """The launcher and a hello-world app, installed alike: below `folder`, compiled."""
+    """The launcher and a hello-world app, installed the same way: below `folder`, compiled."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -53,7 +53,7 @@ class Bench:
         self.launcher = self._script("launch", START.format(module="slurm_launch.cli", main="main"))
         self.hello = self._script("greet", START.format(module="hello", main="app"))
         self.modules = self._script("modules", MODULES)
-        (folder / "work").mkdir()  # where they run: without a project file
+        (folder / "work").mkdir()  # the working directory, without a project file
         self.env = {"PATH": os.environ["PATH"], "HOME": str(folder / "work"), "PYTHONPATH": str(folder)}
 
     def _script(self, name: str, code: str) -> str:
@@ -77,8 +77,8 @@ class Bench:
         return at_most(what, goal, above / below, detail)
 
     def _medians(self, calls: Sequence[list[str]]) -> list[float]:
-        """The median time of each call; they take turns, so that whatever else the machine does hits all of them."""
-        for argv in calls:  # the files are in memory then
+        """Return the median time of each call. The calls take turns, so that other load affects all of them alike."""
+        for argv in calls:  # warm the page cache
             self._call(argv)
         times: list[list[float]] = [[] for _ in calls]
         for turn in range(ROUNDS):
@@ -98,28 +98,30 @@ class Bench:
         loaded = self._call([self.modules]).stderr.split()
         lazy = [name for name in LAZY if name in loaded]
         others = sorted({name.partition(".")[0] for name in loaded} - set(sys.stdlib_module_names) - {"__main__"})
-        detail = f"loaded besides Python's own: {', '.join(name for name in others if not name.startswith('_'))}"
+        detail = (
+            f"loaded besides the standard library: {', '.join(name for name in others if not name.startswith('_'))}"
+        )
         return Measured(
-            f"of {', '.join(LAZY)} are imported by --version", "none", " ".join(lazy) or "none", not lazy, detail
+            f"imported by --version, of {', '.join(LAZY)}", "none", " ".join(lazy) or "none", not lazy, detail
         )
 
     def _memory(self) -> Measured:
-        """Of one submission, with a stand-in for sbatch."""
+        """Measure one submission, with a fake sbatch."""
         (self.folder / "sbatch").write_text("#!/bin/sh\necho 12\n")
         (self.folder / "sbatch").chmod(0o755)
         argv = [sys.executable, self.launcher, "--exp-name", "x", "--command", "true", "--num-nodes", "3"]
         env = self.env | {"PATH": f"{self.folder}:{self.env['PATH']}"}
         _, megabytes = seconds_and_megabytes(argv, self.folder / "work", env)
-        return at_most("memory of one submission", 150, megabytes, "at most resident", " MB")
+        return at_most("memory of one submission", 150, megabytes, "peak resident set", " MB")
 
 
 def _scripts_a_second(seconds: float = 2.0) -> Measured:
-    """Through the Python API, on one core: a new spec and its script each time."""
+    """Render through the Python API, on one core: a new spec and its script each time."""
     when, count = datetime(2026, 1, 2, tzinfo=timezone.utc), 0
-    render(LaunchSpec(exp_name="first", command="true", num_nodes=3), when=when)  # which compiles the template
+    render(LaunchSpec(exp_name="first", command="true", num_nodes=3), when=when)  # compiles the template
     begin = time.process_time()
     while (taken := time.process_time() - begin) < seconds:
         render(LaunchSpec(exp_name=f"x{count}", command="python train.py", num_nodes=3), when=when)
         count += 1
     detail = f"{count} in {taken:.1f} s of CPU time"
-    return at_least("scripts a second through the Python API", 1000, count / taken, detail)
+    return at_least("scripts per second through the Python API", 1000, count / taken, detail)

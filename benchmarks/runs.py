@@ -1,4 +1,4 @@
-"""How fast are a thousand runs found and listed? README.md says how it measures."""
+"""How fast a thousand runs are found and listed. README.md describes the method."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks.measured import Measured
-from slurm_launch import LaunchSpec, index, launch
+from slurm_launch import LaunchSpec
+from slurm_launch.launch import submit as submission
 from slurm_launch.process import Result
+from slurm_launch.runs import index
 
 RUNS, ROUNDS = 1000, 11
 ROOT = Path(__file__).parents[1]
-# A Slurm that knows every tenth of the runs, and accounts of the others; each call leaves a line.
+# A fake Slurm: every tenth run is in the queue, the others in accounting. Each call adds a line.
 SQUEUE = """#!/bin/sh
 echo squeue >>{calls}
 cat {folder}/queue
@@ -35,7 +37,7 @@ def measure() -> Iterator[Measured]:
 
 
 class Bench:
-    """A thousand launches in ten directories, and a Slurm that knows them."""
+    """A thousand launches in ten directories, and a fake Slurm that lists them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -46,7 +48,7 @@ class Bench:
             where.mkdir(exist_ok=True)
             spec = LaunchSpec(exp_name=f"e{number}", command="python train.py", num_nodes=3)
             answer = Result((), 0, f"{number + 1}\n", "")
-            run = launch.submit(spec, env=self.env, cwd=where, runner=lambda *_, said=answer, **__: said)
+            run = submission.submit(spec, env=self.env, cwd=where, runner=lambda *_, said=answer, **__: said)
             if number % 10:
                 times = "2026-11-16T11:48:18|2026-11-16T11:48:20|2026-11-16T11:50:00"
                 line = (
@@ -91,7 +93,7 @@ class Bench:
         )
 
     def _list(self) -> Iterator[Measured]:
-        """The whole command against one that only starts."""
+        """Compare the whole command with one that only starts."""
         ours: list[float] = []
         start: list[float] = []
         for _ in range(ROUNDS):
@@ -100,14 +102,14 @@ class Bench:
             start.append(self._call("--version"))
         own = statistics.median(ours) - statistics.median(start)
         yield Measured(
-            f"seconds that `list` of {RUNS} runs takes besides its start",
+            f"seconds of `list` with {RUNS} runs, without its start",
             "<= 1.0",
             f"{own:.2f}",
             own <= 1,
             f"{statistics.median(ours) * 1000:.0f} ms, of which the start {statistics.median(start) * 1000:.0f} ms",
         )
         calls = (self.folder / "calls").read_text().split()
-        yield Measured("calls of Slurm by `list`", "<= 2", str(len(calls)), len(calls) <= 2, ", ".join(calls))
+        yield Measured("Slurm commands run by `list`", "<= 2", str(len(calls)), len(calls) <= 2, ", ".join(calls))
 
     def _call(self, *argv: str) -> float:
         env = self.env | {"PYTHONPATH": str(ROOT), "LOGNAME": "me"}

@@ -1,4 +1,4 @@
-"""What do 10,000 points cost? README.md says how it measures."""
+"""The cost of a sweep of 10,000 points. README.md describes the method."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 
 from benchmarks.launcher import ROOT
 from benchmarks.measured import Measured, at_most, seconds_and_megabytes
-from slurm_launch import points_table, runs
+from slurm_launch.runs import points_table
+from slurm_launch.runs import record as records
 
 POINTS, SUBMISSIONS = 10_000, 3
 SWEEP = ["--sweep", "lr=1e-1,1e-2,1e-3,1e-4", "--sweep", "seed=0..249", "--sweep", 'name="a b",it\'s,c,d,e,f,g,h,i,j']
@@ -30,10 +31,10 @@ def _measure(folder: Path) -> Iterator[Measured]:
     seconds, megabytes = _submit(folder)
     calls = len((folder / "calls").read_text().split()) / SUBMISSIONS
     what = f"submit of {POINTS:,} points: script, record and table"
-    yield at_most(what, 2, seconds, "the whole command, with stand-ins for Slurm", " s")
-    yield Measured("its calls of sbatch", "1", f"{calls:g}", calls == 1, "one array job")
-    yield at_most("its memory", 150, megabytes, "at most resident", " MB")
-    run = runs.read(next((folder / "work").glob("*.json")))
+    yield at_most(what, 2, seconds, "the whole command, with a fake Slurm", " s")
+    yield Measured("its sbatch calls", "1", f"{calls:g}", calls == 1, "one array job")
+    yield at_most("its memory", 150, megabytes, "peak resident set", " MB")
+    run = records.read(next((folder / "work").glob("*.json")))
     begin = time.perf_counter()
     points = points_table.read(run)
     seconds = time.perf_counter() - begin
@@ -43,7 +44,7 @@ def _measure(folder: Path) -> Iterator[Measured]:
 
 
 def _submit(folder: Path) -> tuple[float, float]:
-    """Seconds and megabytes of one submission, the best of three: other work only makes it slower."""
+    """Return seconds and megabytes of one submission, the best of three: other load only makes it slower."""
     found = []
     for _ in range(SUBMISSIONS):
         work = folder / "work"

@@ -19,22 +19,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from slurm_launch.errors import LaunchError
-    from slurm_launch.launch import render, submit
+    from slurm_launch.launch.submit import render, submit
     from slurm_launch.rehearsal.rehearse import Rehearsal, rehearse
-    from slurm_launch.runs import Run
-    from slurm_launch.spec import LaunchSpec
+    from slurm_launch.runs.record import Run
+    from slurm_launch.spec.model import LaunchSpec
 
 __version__ = "0.1.0"
 __all__ = ["LaunchError", "LaunchSpec", "Rehearsal", "Run", "__version__", "rehearse", "render", "submit"]
 
 _HOMES = {
     "LaunchError": "errors",
-    "LaunchSpec": "spec",
+    "LaunchSpec": "spec.model",
     "Rehearsal": "rehearsal.rehearse",
-    "Run": "runs",
+    "Run": "runs.record",
     "rehearse": "rehearsal.rehearse",
-    "render": "launch",
-    "submit": "launch",
+    "render": "launch.submit",
+    "submit": "launch.submit",
 }
 
 

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_launch.rehearsal import rehearse, slurmd
+from slurm_launch.rehearsal import node_daemon, rehearse
 from slurm_launch.rehearsal.job import Folder, State
 
 ROOT = Path(__file__).parents[1]
@@ -130,7 +130,9 @@ def begin(cwd: Path, *arguments: str, env: dict[str, str] | None = None, tmp: Pa
 
 def warn(job_id: int) -> None:
     """Send the job's script what Slurm sends it before the time limit."""
-    scripts = [pid for pid in slurmd.marked(job_id) if b"slurm_script\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    scripts = [
+        pid for pid in node_daemon.marked(job_id) if b"slurm_script\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
     assert scripts, "the script does not run"
     os.kill(min(scripts), signal.SIGUSR1)  # the first: its subshells have the same command line
 
@@ -150,7 +152,7 @@ def left(job_id: int, timeout: float = 20, tmp: Path | None = None) -> list[str]
     found: list[str] = []
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
-        found = [f"process {pid}" for pid in slurmd.marked(job_id)]
+        found = [f"process {pid}" for pid in node_daemon.marked(job_id)]
         found += [str(path) for path in Path("/tmp").glob(f"r{job_id}-*")]
         found += left_in(tmp) if tmp else []
         if not found:

@@ -15,24 +15,24 @@ from typer.main import get_command
 from slurm_launch.cli import Interrupted, ReaderGone
 from slurm_launch.cli.output import markup
 
-# verb: the module with its `app`, and what `slurm-launch --help` says of it
+# Each verb with its line in `slurm-launch --help`; its module is slurm_launch.cli.verbs.<verb>.
 VERBS = {
-    "submit": ("slurm_launch.cli.submit", "Write the script and submit it; a bare call does this too."),
-    "resubmit": ("slurm_launch.cli.resubmit", "Run a run again, or what of it failed, as a new run."),
-    "render": ("slurm_launch.cli.render", "Print the script; needs no Slurm."),
-    "rehearse": ("slurm_launch.cli.rehearse", "Run the script on this machine, with real Ray and without Slurm."),
-    "check": ("slurm_launch.cli.check", "Try the script without queueing it: bash -n, shellcheck, sbatch --test-only."),
-    "list": ("slurm_launch.cli.listing", "List the runs, the newest first."),
-    "status": ("slurm_launch.cli.status", "Tell how a run is doing."),
-    "watch": ("slurm_launch.cli.watch", "Watch a run to its end; exit with the command's code."),
-    "logs": ("slurm_launch.cli.logs", "Show the log of a run, or those of its nodes."),
-    "explain": ("slurm_launch.cli.explain", "Tell why a run failed, and what to do."),
-    "cancel": ("slurm_launch.cli.cancel", "End runs: the command gets its time to save, and its Ray as long as that."),
-    "attach": ("slurm_launch.cli.attach", "A shell or a command inside a running job, beside its Ray."),
-    "dashboard": ("slurm_launch.cli.dashboard", "The way to the dashboard of a running job; --open opens it."),
-    "grow": ("slurm_launch.cli.grow", "Add nodes to a running cluster, by a job of their own."),
-    "doctor": ("slurm_launch.cli.doctor", "Look at the cluster: what works here, what is missing; write its profile."),
-    "config": ("slurm_launch.cli.config", "Show, locate and begin the configuration."),
+    "submit": "Write the script and submit it; a bare call does this too.",
+    "resubmit": "Run a run again, or what of it failed, as a new run.",
+    "render": "Print the script; needs no Slurm.",
+    "rehearse": "Run the script on this machine, with real Ray and without Slurm.",
+    "check": "Try the script without queueing it: bash -n, shellcheck, sbatch --test-only.",
+    "list": "List the runs, the newest first.",
+    "status": "Tell how a run is doing.",
+    "watch": "Watch a run to its end; exit with the command's code.",
+    "logs": "Show the log of a run, or those of its nodes.",
+    "explain": "Tell why a run failed, and what to do.",
+    "cancel": "End runs: the command gets its time to save, and its Ray as long as that.",
+    "attach": "A shell or a command inside a running job, beside its Ray.",
+    "dashboard": "The way to the dashboard of a running job; --open opens it.",
+    "grow": "Add nodes to a running cluster, by a job of their own.",
+    "doctor": "Look at the cluster: what works here, what is missing; write its profile.",
+    "config": "Show, locate and begin the configuration.",
 }
 DEFAULT_VERB = "submit"
 ROOT_OPTIONS = ("--version", "--help", "-h", "--install-completion", "--show-completion")
@@ -43,7 +43,7 @@ class LazyGroup(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = {name: TyperCommand(name, help=help) for name, (_, help) in VERBS.items()}
+        self.commands = {name: TyperCommand(name, help=help) for name, help in VERBS.items()}
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:  # resilient: shell completion
@@ -81,7 +81,7 @@ def _is_submit(first: str) -> bool:
 
 def _load(name: str) -> Any:
     with _without_pydantic_plugins():
-        return get_command(import_module(VERBS[name][0]).app)
+        return get_command(import_module(f"slurm_launch.cli.verbs.{name}").app)
 
 
 @contextmanager

@@ -13,14 +13,19 @@ import typer
 from pydantic_core import PydanticUndefined
 from typer.core import TyperCommand
 
-from slurm_launch import config
 from slurm_launch.cli.output import markup, note, warn
-from slurm_launch.config_files import profile_names
+from slurm_launch.config import resolve as config_resolve
+from slurm_launch.config.files import profile_names
+from slurm_launch.config.layers import is_list
 from slurm_launch.errors import UsageError
-from slurm_launch.layers import is_list
-from slurm_launch.script import Embedded, read_embedded
-from slurm_launch.spec import LaunchSpec, Option, flag_name, options
-from slurm_launch.sweep import Points
+from slurm_launch.rendering.render import Embedded, read_embedded
+from slurm_launch.spec.model import (
+    LaunchSpec,
+    Option,
+    flag_name,
+    options,
+)
+from slurm_launch.spec.sweep_points import Points
 
 WORDS = "words"  # the parameter that holds the command after --
 FromScript = Annotated[
@@ -78,7 +83,7 @@ _NEVER_EMPTY = ("after", "after_ok", "after_any", "after_notok", "worker_group")
 
 def resolve(
     flags: dict[str, Any], embedded: Embedded | None = None, only: Collection[str] | None = None
-) -> config.Resolution:
+) -> config_resolve.Resolution:
     """All layers as this process sees them; warnings are printed."""
     for name in _NEVER_EMPTY:
         if "" in (flags.get(name) or ()):
@@ -87,7 +92,7 @@ def resolve(
         cwd = Path.cwd()
     except FileNotFoundError:
         raise UsageError("the current directory does not exist any more", hint="cd to one that does") from None
-    found = config.resolve(flags, os.environ, cwd, embedded, only)
+    found = config_resolve.resolve(flags, os.environ, cwd, embedded, only)
     for text in found.warnings:
         warn(text)
     for text in found.notes:
@@ -107,7 +112,7 @@ def read_script(path: str | None) -> Embedded | None:
     return read_embedded(text, path)
 
 
-def points_from(embedded: Embedded | None, found: config.Resolution) -> Points | None:
+def points_from(embedded: Embedded | None, found: config_resolve.Resolution) -> Points | None:
     """The points that stand in the script of --from; None when there are others now, or none."""
     if embedded is None or not any(found.values.get(name) for name in ("sweep", "sweep_file")):
         return None
@@ -115,7 +120,7 @@ def points_from(embedded: Embedded | None, found: config.Resolution) -> Points |
     return embedded.points if all(source.startswith(f"{embedded.script} (") for source in here) else None
 
 
-def origin(found: config.Resolution) -> Embedded:
+def origin(found: config_resolve.Resolution) -> Embedded:
     """What the script's header is to say about where its values come from."""
     return Embedded(own=found.own, site=found.site)
 

@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from slurm_launch import index
-from slurm_launch.asking import Asking
 from slurm_launch.errors import UsageError
-from slurm_launch.runs import Run
+from slurm_launch.runs import index
+from slurm_launch.runs.record import Run
+from slurm_launch.slurm.client import Asking
 
 HELP = (
     "A job id, a run's name or the beginning of it, or the path of its .sh, .log or .json."

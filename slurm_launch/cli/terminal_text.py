@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 
-from slurm_launch.joblog import number, phase_of
+from slurm_launch.runs.log_phases import number, phase_of
 
 KEPT = 1000  # lines
 WIDEST = 2000  # characters of a line

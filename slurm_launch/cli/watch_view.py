@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, BinaryIO
 
-from slurm_launch import watch_words as words
 from slurm_launch.cli.output import printable
 from slurm_launch.cli.terminal_text import Tail
-from slurm_launch.explain import explain_task
-from slurm_launch.run_report import duration
-from slurm_launch.run_task import Task
-from slurm_launch.watching import Feed, Sight
+from slurm_launch.explain.explain import explain_task
+from slurm_launch.status import watch_messages as words
+from slurm_launch.status.report import duration
+from slurm_launch.status.task import Task
+from slurm_launch.status.watch import Feed, Sight
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from slurm_launch import process, slurm
+from slurm_launch import process
 from slurm_launch.errors import LaunchError
 from slurm_launch.process import Runner
+from slurm_launch.slurm import sbatch
 
 TIMEOUT = 20.0  # seconds; a healthy slurmctld needs less than one
 UNCONFIGURED = re.compile(r"Could not establish a configuration source|Unable to process configuration file")
@@ -55,7 +56,7 @@ class Ask:
             if UNCONFIGURED.search(result.stderr):
                 text = "Slurm's commands are here, but no configuration"
                 raise NoAnswer(text, "this is no login node; `rehearse` works without", silent=True, unconfigured=True)
-            silent = slurm.is_unreachable(result.stderr)
+            silent = sbatch.is_unreachable(result.stderr)
             hint = "`scontrol ping` tells whether Slurm is up; try again later" if silent else None
             raise NoAnswer(f"{' '.join(argv[:3])}: {'; '.join(said[:3])}", hint, silent=silent)
         return result.stdout

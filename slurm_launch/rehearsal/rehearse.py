@@ -17,21 +17,28 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurm_launch import dependencies, follow, launch, observe
-from slurm_launch.components import components
 from slurm_launch.errors import LaunchError, NoCommandCode, UsageError
-from slurm_launch.joblog import TAIL
-from slurm_launch.launch import PathText, Tell, warn
-from slurm_launch.logfile import LogFile
-from slurm_launch.rehearsal import faults, slurmd
+from slurm_launch.launch import dependencies
+from slurm_launch.launch import submit as submission
+from slurm_launch.launch.submit import PathText, Tell, warn
+from slurm_launch.rehearsal import faults, node_daemon
 from slurm_launch.rehearsal.faults import Fault
-from slurm_launch.rehearsal.job import Folder, Job, lives, node_address
-from slurm_launch.runs import Run
-from slurm_launch.slurm_jobs import JobState
-from slurm_launch.spec import LaunchSpec
+from slurm_launch.rehearsal.job import (
+    Folder,
+    Job,
+    lives,
+    node_address,
+)
+from slurm_launch.runs.growing_file import LogFile
+from slurm_launch.runs.log_phases import TAIL
+from slurm_launch.runs.record import Run
+from slurm_launch.slurm.jobs import JobState
+from slurm_launch.spec.hetjob import components
+from slurm_launch.spec.model import LaunchSpec
+from slurm_launch.status import lookup, wait
 
 if TYPE_CHECKING:
-    from slurm_launch.script import Embedded
+    from slurm_launch.rendering.render import Embedded
 
 PROGRAMS = ("sbatch", "srun", "scontrol", "squeue", "scancel")
 OWN_DIRECTORIES = (2, 56)  # the Ray from which on each node has its own; 2.53 has not, those between were not tried
@@ -81,7 +88,7 @@ def rehearse(
 
     def submit(env: Mapping[str, str]) -> Run:
         alone = spec.model_copy(update={"grow": None})  # a rehearsal has one job
-        return launch.submit(alone, env=env, cwd=cwd, when=when, embedded=embedded, tell=tell)
+        return submission.submit(alone, env=env, cwd=cwd, when=when, embedded=embedded, tell=tell)
 
     return perform(spec, submit, fault=fault, env=env, tell=tell, audience=audience).result()
 
@@ -161,9 +168,9 @@ def _judge(log: _Log, run: Run, tell: Tell) -> Performance:
     number = str(job.id) if job.array_task is None else f"{job.id}_{job.array_task}"
     reason = None if end.reason == "None" else end.reason
     state = JobState(number, end.state, end.code, end.signal, reason)
-    path = observe.log_of(run, number)
+    path = lookup.log_of(run, number)
     try:
-        return Performance(run, path, follow.command_code(run, state))
+        return Performance(run, path, wait.command_code(run, state))
     except NoCommandCode as error:
         # After `starting` the script calls srun.
         tried = re.search(rb"\[slurm-launch\] \S+ starting .* phase=bring-up", log.tail(), re.DOTALL)
@@ -255,7 +262,7 @@ def _notes(spec: LaunchSpec, fault: Fault | None, task: int | None) -> Iterator[
 
 
 def _node_name(spec: LaunchSpec, index: int) -> str:
-    from slurm_launch.values import hosts
+    from slurm_launch.spec.checks import hosts
 
     return hosts(spec.node)[index] if spec.node and not spec.own_head else f"node{index} ({node_address(index)})"
 
@@ -299,7 +306,7 @@ def stand_ins(folder: Folder) -> Path:
         code = (
             f"import sys; sys.path.insert(0, {package!r}); "
             f"sys.path += [path for path in {paths!r} if path not in sys.path]; "
-            f"from slurm_launch.rehearsal.stand_in import main; main({program!r}, {str(folder.path)!r})"
+            f"from slurm_launch.rehearsal.fake_program import main; main({program!r}, {str(folder.path)!r})"
         )
         path = programs / program
         # bash, since others drop its exported functions; -p, lest it reads BASH_ENV.
@@ -375,15 +382,15 @@ def _end(log: _Log, lifeline: int, audience: Audience, tell: Tell, error: BaseEx
             if type(audience) is Audience:
                 raise  # not the audience's: stage() does what can be done
             audience = Audience()
-    deadline = time.monotonic() + slurmd.KILL_WAIT  # its death was a signal to the script
+    deadline = time.monotonic() + node_daemon.KILL_WAIT  # its death was a signal to the script
     while True:
         try:
-            left = slurmd.marked(log.job.id)
+            left = node_daemon.marked(log.job.id)
             if not left:
                 break
             if time.monotonic() > deadline:
-                slurmd.kill(signal.SIGKILL, left)
+                node_daemon.kill(signal.SIGKILL, left)
             time.sleep(POLL)
         except KeyboardInterrupt:
             deadline = 0
-    slurmd.remove_left(log.folder, log.job)
+    node_daemon.remove_left(log.folder, log.job)

@@ -12,10 +12,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from slurm_launch.array_tasks import array_numbers
-from slurm_launch.rehearsal import sbatch_line, slurmd
-from slurm_launch.rehearsal.arguments import Known
-from slurm_launch.rehearsal.job import CLUSTER, FIRST_ID, Folder, Group, Job, fill
+from slurm_launch.rehearsal import directive_parser, node_daemon
+from slurm_launch.rehearsal.job import (
+    CLUSTER,
+    FIRST_ID,
+    Folder,
+    Group,
+    Job,
+    fill,
+)
+from slurm_launch.rehearsal.option_parser import Known
+from slurm_launch.slurm.array_ids import array_numbers
 
 _PLAYED = """array chdir cpus-per-task gpus-per-node gpus-per-task gres job-name mem mem-per-cpu mem-per-gpu nodelist
 nodes ntasks-per-node open-mode output partition signal time"""
@@ -94,7 +101,7 @@ def _be_slurmd(folder: Folder, ready: int) -> None:
     for old, new in enumerate((nothing, nothing, errors)):
         os.dup2(new, old)
     try:
-        slurmd.run(folder, ready)
+        node_daemon.run(folder, ready)
     except Exception as error:  # rehearse.py shows it
         what = error if isinstance(error, OSError) else repr(error)
         print(what, file=sys.stderr, flush=True)
@@ -120,8 +127,8 @@ def _directives(text: str) -> list[dict[str, str]]:
     for line in text.splitlines():
         if line.startswith("#SBATCH"):
             try:
-                words = sbatch_line.words(line)
-            except sbatch_line.Unreadable as error:
+                words = directive_parser.words(line)
+            except directive_parser.Unreadable as error:
                 KNOWN.fail(str(error))
             if words == ["hetjob"]:
                 found.append({})
@@ -175,7 +182,7 @@ def _group(options: Mapping[str, str], first: int) -> Group:
         nodes = [f"node{index}" for index in range(first, first + count)]
         nodelist = nodes[0] if count == 1 else f"node[{first}-{first + count - 1}]"
     else:
-        from slurm_launch.values import hosts  # costs time, and few need it
+        from slurm_launch.spec.checks import hosts  # costs time, and few need it
 
         nodes = hosts(nodelist)
         if len(nodes) != count and "nodes" in options:

@@ -13,8 +13,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import IO
 
 from slurm_launch.rehearsal import faults
-from slurm_launch.rehearsal.arguments import Known
-from slurm_launch.rehearsal.job import Folder, Job, fill, node_environment
+from slurm_launch.rehearsal.job import (
+    Folder,
+    Job,
+    fill,
+    node_environment,
+)
+from slurm_launch.rehearsal.option_parser import Known
 
 _VALUED = """chdir cpu-bind cpus-per-task distribution error exclude export gpus-per-node gpus-per-task gres
 het-group input job-name jobid mem mem-bind mem-per-cpu mem-per-gpu mpi nodelist nodes ntasks ntasks-per-node output
@@ -82,7 +87,7 @@ def _hosts(text: str | None) -> list[str]:
         return []
     if "[" not in text:
         return text.split(",")
-    from slurm_launch.values import hosts  # costs time, and our script's lists have no brackets
+    from slurm_launch.spec.checks import hosts  # costs time, and our script's lists have no brackets
 
     return hosts(text)
 

@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from slurm_launch import array_tasks, chains, launch, process, slurm, sweep_file
-from slurm_launch.array_values import task_numbers
+from slurm_launch import process
+from slurm_launch.config import sweep_file
 from slurm_launch.errors import LaunchError, UsageError
-from slurm_launch.launch import Tell
-from slurm_launch.rehearsal.rehearse import Audience, Performance, perform, without_waiting
-from slurm_launch.runs import Run
-from slurm_launch.script import Embedded
-from slurm_launch.spec import LaunchSpec
-from slurm_launch.values import BadValue, show
+from slurm_launch.launch import submit as submission
+from slurm_launch.launch.submit import Tell
+from slurm_launch.rehearsal.rehearse import (
+    Audience,
+    Performance,
+    perform,
+    without_waiting,
+)
+from slurm_launch.rendering.render import Embedded
+from slurm_launch.runs.record import Run
+from slurm_launch.slurm import array_ids, sbatch
+from slurm_launch.spec.array_checks import task_numbers
+from slurm_launch.spec.checks import BadValue, show
+from slurm_launch.spec.model import LaunchSpec
+from slurm_launch.status import chains
 
 ALL = "all"
 
@@ -38,14 +47,14 @@ def chosen(spec: LaunchSpec, text: str) -> list[int]:
     array = spec.tasks(None if points is None else sweep_file.task_numbers(spec, points))
     if array is None:
         raise UsageError("--tasks is for arrays and sweeps", at="--tasks", hint="add --array, --sweep or --sweep-file")
-    there = array_tasks.array_numbers(array)
+    there = array_ids.array_numbers(array)
     if text == ALL:
         return there
     try:
         task_numbers(text, f"names no tasks: {show(text)}", "write all, 3 or 0,3-5")
     except BadValue as problem:
         raise UsageError(f"--tasks {problem}", at="--tasks", hint=problem.hint) from None
-    wanted = array_tasks.array_numbers(text)
+    wanted = array_ids.array_numbers(text)
     if missing := [number for number in wanted if number not in set(there)]:
         raise UsageError(
             f"--tasks names {missing[0]}, but the tasks are {array}", at="--tasks", hint="choose from them"
@@ -70,7 +79,7 @@ def rehearse_tasks(
 
     def submit(env: Mapping[str, str]) -> Run:
         if run is None:
-            return launch.submit(spec, env=env, embedded=embedded, tell=tell)
+            return submission.submit(spec, env=env, embedded=embedded, tell=tell)
         return _again(run, env)
 
     for place, number in enumerate(numbers, 1):
@@ -91,8 +100,8 @@ def rehearse_tasks(
 
 def _again(run: Run, env: Mapping[str, str]) -> Run:
     """Hand the same script to the stand-in of sbatch once more."""
-    clean, _ = slurm.scrub(env)
-    result = process.run(run.argv, env=clean | {"PWD": run.submit_dir}, cwd=run.submit_dir, timeout=launch.TIMEOUT)
+    clean, _ = sbatch.scrub(env)
+    result = process.run(run.argv, env=clean | {"PWD": run.submit_dir}, cwd=run.submit_dir, timeout=submission.TIMEOUT)
     if result.returncode:
         raise LaunchError(f"the rehearsal's sbatch failed:\n{result.stderr}", at=run.script)
     return run

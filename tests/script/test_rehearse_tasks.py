@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from slurm_launch import LaunchSpec, points_table, runs
+from slurm_launch import LaunchSpec
 from slurm_launch.errors import UsageError
 from slurm_launch.rehearsal.tasks import chosen
+from slurm_launch.runs import points_table
+from slurm_launch.runs import record as records
 from tests.stage import begin, left, without_ray
 
 
@@ -24,7 +26,7 @@ def test_the_tasks_of_a_sweep(tmp_path: Path) -> None:
     assert (done.code, answer["exit_code"]) == (7, 7), done.err
     assert answer["tasks"] == {"0": 0, "3": 7, "4": None, "5": None}
     assert (work / "said").read_text().splitlines() == ["<a b> <a b>", "<it's> <it's>", "<x> <x>", "<x> <x>"]
-    run = runs.read(answer["record"])
+    run = records.read(answer["record"])
     assert [path.name.removeprefix(run.name) for path in sorted(work.glob("*.log"))] == [
         f"_{task}.log" for task in (0, 3, 4, 5)
     ]

@@ -12,7 +12,7 @@ import uuid
 from pathlib import Path
 from typing import IO
 
-from slurm_launch.runs import Run
+from slurm_launch.runs.record import Run
 from tests.slurm.jobs import ROOT, VENV, standing_ray
 from tests.terminal import Terminal
 from tests.testbed import Cluster

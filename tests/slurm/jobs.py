@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_launch import LaunchSpec
-from slurm_launch.script import render_script
+from slurm_launch.rendering.render import render_script
 from tests import stage
 from tests.testbed import Cluster
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import runs
-from slurm_launch.runs import Run
+from slurm_launch.runs import record as records
+from slurm_launch.runs.record import Run
 from tests.slurm.conftest import SUITE, binds, need_cluster
 from tests.slurm.jobs import HOME, OLD_RAY, ROOT, VENV, standing_ray, submit, wrapped_ray
 from tests.slurm.test_submit import silent_controller
@@ -31,7 +31,7 @@ PYTHON = str(VENV / "bin/python")
 IMPATIENT = """
 import os, sys
 from slurm_launch import cli
-from slurm_launch.asking import Asking
+from slurm_launch.slurm.client import Asking
 from slurm_launch.cli import run_argument
 run_argument.asking = lambda: Asking(os.environ, timeout=2)
 cli.main(sys.argv[1:])
@@ -132,7 +132,7 @@ class Alice:
         return [self.record(json.loads(out)["record"]) for _, out, _ in answers]
 
     def record(self, path: str) -> Run:
-        run = runs.read(self.cluster.path(path))
+        run = records.read(self.cluster.path(path))
         return replace(run, record=path, log=path.replace(".json", ".log"), run_dir=str(Path(path).parent))
 
     def forget(self, run: Run) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slurm_launch.runs import Run
+from slurm_launch.runs.record import Run
 from tests.slurm.desk import WAIT, Desk, read_until
 from tests.slurm.jobs import OLD_RAY
 from tests.testbed import Cluster

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from slurm_launch.runs import Run
+from slurm_launch.runs.record import Run
 from tests.slurm.desk import WAIT, Desk
 from tests.testbed import Cluster
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import slurm_jobs
-from slurm_launch.evidence import Facts, gather
-from slurm_launch.explain import Explanation, explain
+from slurm_launch.explain.evidence import Facts, gather
+from slurm_launch.explain.explain import Explanation, explain
+from slurm_launch.slurm import jobs as slurm_jobs
 from tests.slurm.desk import read_until
 from tests.slurm.jobs import HOME, OLD_RAY, ROOT, VENV, Job, python, standing_ray, submit, wrapped_ray
 from tests.testbed import Cluster, NodeOptions

@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 
-from slurm_launch.runs import Run
+from slurm_launch.runs.record import Run
 from tests.slurm.desk import Desk
 from tests.slurm.jobs import VENV, python
 from tests.testbed import Cluster

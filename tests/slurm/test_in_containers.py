@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from slurm_launch.runs import Run
+from slurm_launch.runs.record import Run
 from tests.slurm.conftest import binds, left_behind, need_cluster
 from tests.slurm.desk import Desk, read_until
 from tests.slurm.jobs import HOME, ROOT, VENV, python, run, standing_ray, submit

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from slurm_launch import LaunchSpec
-from slurm_launch.script import render_script
+from slurm_launch.rendering.render import render_script
 from tests.slurm.jobs import HOME, ROOT, VENV
 from tests.stage import play
 from tests.testbed import Cluster

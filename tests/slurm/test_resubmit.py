@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slurm_launch.runs import Run
+from slurm_launch.runs.record import Run
 from tests.slurm.desk import Desk
 from tests.slurm.test_sweep import FAILING, KEYS, a_sweep, ended, table
 from tests.testbed import Cluster

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_launch import runs
-from slurm_launch.runs import Run
+from slurm_launch.runs import record as records
+from slurm_launch.runs.record import Run
 from tests.slurm.desk import read_until
 from tests.slurm.jobs import ROOT, VENV
 from tests.testbed import Cluster
@@ -60,7 +60,7 @@ class Login:
     def run(self, stdout: str) -> Run:
         """The run that the command line has told of."""
         told = dict(line.split(maxsplit=1) for line in stdout.splitlines())
-        run = runs.read(self.cluster.path(told["record"]))
+        run = records.read(self.cluster.path(told["record"]))
         return replace(run, log=told["log"], record=told["record"])  # as alice sees them, not we
 
     def files(self) -> list[str]:

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_launch import points_table
-from slurm_launch.runs import Run
+from slurm_launch.runs import points_table
+from slurm_launch.runs.record import Run
 from tests.slurm.desk import Desk
 from tests.slurm.jobs import standing_ray
 from tests.testbed import Cluster

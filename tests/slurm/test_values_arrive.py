@@ -12,8 +12,8 @@ from datetime import datetime, timezone
 import pytest
 
 from slurm_launch import LaunchSpec
-from slurm_launch.rehearsal.sbatch_line import Unreadable, words
-from slurm_launch.script import render_script
+from slurm_launch.rehearsal.directive_parser import Unreadable, words
+from slurm_launch.rendering.render import render_script
 from tests.slurm.jobs import HOME, VENV, python
 from tests.testbed import Cluster
 

@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 import pytest
 
-from slurm_launch import runs
-from slurm_launch.runs import Run
+from slurm_launch.runs import record as records
+from slurm_launch.runs.record import Run
 from tests.slurm.desk import read_until
 from tests.slurm.jobs import ROOT, VENV, standing_ray
 from tests.slurm.test_submit import silent_controller
@@ -57,7 +57,7 @@ class Desk:
     def launch(self, command: str, *more: str, ray: str | None = None) -> Run:
         done = self("submit", *self.flags(command, *more, ray=ray), "--json")
         assert done.returncode == 0, done.stderr
-        return runs.read(self.cluster.path(json.loads(done.stdout)["record"]))
+        return records.read(self.cluster.path(json.loads(done.stdout)["record"]))
 
     # What a job waits for
 
@@ -182,7 +182,7 @@ def test_follow_goes_straight_there(desk: Desk) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     record = re.search(r"^record  (.*)$", done.stdout, re.MULTILINE)
     assert record
-    run = runs.read(desk.cluster.path(record[1]))
+    run = records.read(desk.cluster.path(record[1]))
     assert "\x1b" not in done.stdout
     ours = [line for line in done.stdout.splitlines()[4:] if line.startswith("[watch] ")]
     assert f"[watch] job {run.job_id} ended well (waited" in ours[-1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from slurm_launch.runs import Run
+from slurm_launch.runs.record import Run
 
 _AT = "[slurm-launch] 2026-11-16T09:05:0"
 JOINED = [f"{_AT}9+0000 joined node=n{number} nodes={number}/3\n" for number in (1, 2, 3)]

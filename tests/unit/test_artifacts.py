@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_launch import artifacts
 from slurm_launch.errors import UsageError
+from slurm_launch.runs import files as run_files
 
 WHEN = datetime(2026, 11, 16, 9, 5, 7)
 ROOT = Path(__file__).parents[2]
@@ -36,11 +36,11 @@ def entries(directory: Path) -> list[str]:
 
 
 def test_the_name() -> None:
-    assert artifacts.run_name("test", WHEN) == "test_20261116-090507"
+    assert run_files.run_name("test", WHEN) == "test_20261116-090507"
 
 
 def test_the_script(folder: Path) -> None:
-    files = artifacts.create_script(folder, "test", WHEN, lambda name: f"#!/bin/bash\n# {name} ü\n")
+    files = run_files.create_script(folder, "test", WHEN, lambda name: f"#!/bin/bash\n# {name} ü\n")
     assert files.script == folder / "test_20261116-090507.sh"
     assert files.script.read_text(encoding="utf-8") == "#!/bin/bash\n# test_20261116-090507 ü\n"
     assert mode(files.script) == 0o700
@@ -50,8 +50,8 @@ def test_the_script(folder: Path) -> None:
 def test_the_mode_does_not_depend_on_the_umask(folder: Path) -> None:
     old = os.umask(0o777)
     try:
-        files = artifacts.create_script(folder, "test", WHEN, lambda _: "x")
-        artifacts.write_record(files.record, b"{}")
+        files = run_files.create_script(folder, "test", WHEN, lambda _: "x")
+        run_files.write_record(files.record, b"{}")
     finally:
         os.umask(old)
     assert (mode(files.script), mode(files.record)) == (0o700, 0o600)
@@ -61,20 +61,20 @@ def test_the_mode_does_not_depend_on_the_umask(folder: Path) -> None:
 def test_any_file_of_the_name_is_a_clash(folder: Path, suffix: str) -> None:
     other = folder / f"test_20261116-090507{suffix}"
     other.write_text("precious")
-    files = artifacts.create_script(folder, "test", WHEN, lambda name: name)
+    files = run_files.create_script(folder, "test", WHEN, lambda name: name)
     assert files.name == "test_20261116-090507-2"
     assert files.script.read_text() == files.name
     assert other.read_text() == "precious"
 
 
 def test_suffixes_go_on(folder: Path) -> None:
-    found = [artifacts.create_script(folder, "t", WHEN, lambda name: name).name for _ in range(4)]
+    found = [run_files.create_script(folder, "t", WHEN, lambda name: name).name for _ in range(4)]
     assert found == [f"t_20261116-090507{suffix}" for suffix in ("", "-2", "-3", "-4")]
 
 
 def test_a_link_in_the_way_is_not_followed(folder: Path) -> None:
     (folder / "t_20261116-090507.sh").symlink_to(folder / "elsewhere")
-    assert artifacts.create_script(folder, "t", WHEN, lambda name: name).name.endswith("-2")
+    assert run_files.create_script(folder, "t", WHEN, lambda name: name).name.endswith("-2")
     assert not (folder / "elsewhere").exists()
 
 
@@ -86,7 +86,7 @@ def test_a_name_lost_to_another_process_is_rendered_anew(folder: Path) -> None:
             (folder / f"{name}.sh").write_text("theirs")
         return name
 
-    files = artifacts.create_script(folder, "t", WHEN, text_of)
+    files = run_files.create_script(folder, "t", WHEN, text_of)
     assert files.script.read_text() == files.name == "t_20261116-090507-2"
     assert (folder / "t_20261116-090507.sh").read_text() == "theirs"
 
@@ -94,18 +94,18 @@ def test_a_name_lost_to_another_process_is_rendered_anew(folder: Path) -> None:
 def test_a_file_server_that_sees_late(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """NFS may deny for a while what another host has made; the creation itself tells."""
     (folder / "t_20261116-090507.sh").write_text("theirs")
-    monkeypatch.setattr(artifacts.Files, "taken", lambda _: False)
-    assert artifacts.create_script(folder, "t", WHEN, lambda name: name).name == "t_20261116-090507-2"
+    monkeypatch.setattr(run_files.Files, "taken", lambda _: False)
+    assert run_files.create_script(folder, "t", WHEN, lambda name: name).name == "t_20261116-090507-2"
     assert (folder / "t_20261116-090507.sh").read_text() == "theirs"
 
 
 def test_many_processes_at_once(folder: Path) -> None:
     driver = (
-        "import sys; from pathlib import Path; from datetime import datetime; from slurm_launch import artifacts\n"
+        "import sys; from pathlib import Path; from datetime import datetime; from slurm_launch.runs import files\n"
         "sys.stdin.read()\n"
         "for _ in range(10):\n"
         "    when = datetime(2026, 11, 16, 9, 5, 7)\n"
-        "    print(artifacts.create_script(Path(sys.argv[1]), 't', when, lambda name: name * 1000).name)\n"
+        "    print(files.create_script(Path(sys.argv[1]), 't', when, lambda name: name * 1000).name)\n"
     )
     argv = [sys.executable, "-c", driver, str(folder)]
     pipe = subprocess.PIPE
@@ -122,13 +122,13 @@ def test_many_processes_at_once(folder: Path) -> None:
 
 def test_the_record_appears_whole_and_is_never_overwritten(folder: Path) -> None:
     record = folder / "t.json"
-    artifacts.write_record(record, b"first")
+    run_files.write_record(record, b"first")
     assert mode(record) == 0o600
     with pytest.raises(UsageError, match="cannot write: File exists"):
-        artifacts.write_record(record, b"second")
+        run_files.write_record(record, b"second")
     assert record.read_bytes() == b"first"
     record.chmod(0o640)
-    artifacts.replace_record(record, b"third")
+    run_files.replace_record(record, b"third")
     assert stat.S_IMODE(record.stat().st_mode) == 0o640
     assert record.read_bytes() == b"third"
     assert entries(folder) == ["t.json"]
@@ -139,19 +139,19 @@ def test_a_file_system_without_hard_links(folder: Path, monkeypatch: pytest.Monk
         raise OSError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", no_links)
-    artifacts.write_record(folder / "t.json", b"first")
+    run_files.write_record(folder / "t.json", b"first")
     assert (folder / "t.json").read_bytes() == b"first"
     with pytest.raises(UsageError):
-        artifacts.write_record(folder / "t.json", b"second")
+        run_files.write_record(folder / "t.json", b"second")
     assert entries(folder) == ["t.json"]
 
 
 def test_directories_are_made_with_their_parents_and_unmade(folder: Path) -> None:
-    made = artifacts.make_directory(folder / "a/b/c")
+    made = run_files.make_directory(folder / "a/b/c")
     assert made == [folder / "a", folder / "a/b", folder / "a/b/c"]
-    assert artifacts.make_directory(folder / "a/b/c") == []
+    assert run_files.make_directory(folder / "a/b/c") == []
     (folder / "a/theirs").touch()
-    artifacts.remove_directories(made)
+    run_files.remove_directories(made)
     assert entries(folder / "a") == ["theirs"]
 
 
@@ -159,7 +159,7 @@ def test_directories_are_made_with_their_parents_and_unmade(folder: Path) -> Non
 def test_a_file_in_place_of_the_directory(folder: Path, below: str) -> None:
     (folder / "file").touch()
     with pytest.raises(UsageError, match="cannot write") as caught:
-        artifacts.make_directory(folder / below)
+        run_files.make_directory(folder / below)
     assert caught.value.exit_code == 2
     assert str(folder / "file") in str(caught.value.at)
     assert "--run-dir" in str(caught.value.hint)
@@ -168,14 +168,14 @@ def test_a_file_in_place_of_the_directory(folder: Path, below: str) -> None:
 def test_a_directory_that_takes_no_files() -> None:
     """/proc refuses everybody, root too."""
     with pytest.raises(UsageError, match="cannot write"):
-        artifacts.make_directory(Path("/proc/runs"))
+        run_files.make_directory(Path("/proc/runs"))
     with pytest.raises(UsageError, match="cannot write"):
-        artifacts.create_script(Path("/proc"), "t", WHEN, lambda _: "x")
+        run_files.create_script(Path("/proc"), "t", WHEN, lambda _: "x")
 
 
 def test_a_missing_directory_is_an_error_of_its_own(folder: Path) -> None:
     with pytest.raises(UsageError, match="cannot write: No such file or directory"):
-        artifacts.create_script(folder / "gone", "t", WHEN, lambda _: "x")
+        run_files.create_script(folder / "gone", "t", WHEN, lambda _: "x")
 
 
 @pytest.fixture
@@ -192,15 +192,15 @@ def tiny(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_full_disk_leaves_nothing_half_written(tiny: Path) -> None:
     with pytest.raises(UsageError, match="No space left on device") as caught:
-        artifacts.create_script(tiny, "t", WHEN, lambda _: "x" * 100_000)
+        run_files.create_script(tiny, "t", WHEN, lambda _: "x" * 100_000)
     assert caught.value.exit_code == 2
     assert "df -h" in str(caught.value.hint)
     with pytest.raises(UsageError, match="No space left on device"):
-        artifacts.write_record(tiny / "t.json", b"x" * 100_000)
+        run_files.write_record(tiny / "t.json", b"x" * 100_000)
     assert entries(tiny) == []
-    artifacts.write_record(tiny / "t.json", b"old")
+    run_files.write_record(tiny / "t.json", b"old")
     with pytest.raises(UsageError, match="No space left on device"):
-        artifacts.replace_record(tiny / "t.json", b"x" * 100_000)
+        run_files.replace_record(tiny / "t.json", b"x" * 100_000)
     assert entries(tiny) == ["t.json"]
     assert (tiny / "t.json").read_bytes() == b"old"
 
@@ -213,9 +213,9 @@ def test_a_disk_that_is_full_only_at_fsync(folder: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(UsageError, match="Disk quota exceeded"):
-        artifacts.create_script(folder, "t", WHEN, lambda _: "x")
+        run_files.create_script(folder, "t", WHEN, lambda _: "x")
     with pytest.raises(UsageError, match="Disk quota exceeded"):
-        artifacts.write_record(folder / "t.json", b"x")
+        run_files.write_record(folder / "t.json", b"x")
     assert entries(folder) == []
 
 
@@ -225,7 +225,7 @@ def test_ctrl_c_while_writing_leaves_nothing(folder: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(os, "fsync", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        artifacts.create_script(folder, "t", WHEN, lambda _: "x")
+        run_files.create_script(folder, "t", WHEN, lambda _: "x")
     with pytest.raises(KeyboardInterrupt):
-        artifacts.write_record(folder / "t.json", b"x")
+        run_files.write_record(folder / "t.json", b"x")
     assert entries(folder) == []

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import array_tasks
-from slurm_launch.layers import types_of
-from slurm_launch.spec import LaunchSpec
-from slurm_launch.values import filled
+from slurm_launch.config.layers import types_of
+from slurm_launch.slurm import array_ids
+from slurm_launch.spec.checks import filled
+from slurm_launch.spec.model import LaunchSpec
 
 Launcher = Callable[..., Any]  # tests/unit/conftest.py
 GOOD = ("--exp-name", "test", "--command", "python train.py")
@@ -79,7 +79,7 @@ def test_exp_name(name: str, shown: str, refused: Launcher) -> None:
 
 
 def test_exp_name_with_a_nul() -> None:
-    from slurm_launch.config import resolve
+    from slurm_launch.config.resolve import resolve
     from slurm_launch.errors import InvalidSpec
 
     with pytest.raises(InvalidSpec) as caught:  # no command line can carry one
@@ -188,7 +188,7 @@ def test_what_sbatch_takes_for_an_array(text: str, numbers: Iterable[int]) -> No
     """Seen with `scontrol show job` on 22.05."""
     array = LaunchSpec(exp_name="x", command="true", array=text).array
     assert array == text.replace("[", "").replace("]", "")
-    assert array_tasks.array_numbers(array) == list(numbers)
+    assert array_ids.array_numbers(array) == list(numbers)
 
 
 def is_one_line(name: str) -> bool:

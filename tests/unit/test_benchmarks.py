@@ -1,4 +1,4 @@
-"""What `make bench` leaves behind: nothing here measures anything."""
+"""The results that `make bench` writes. Nothing here measures anything."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.measured import at_least, at_most, known
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_missed_goal_is_told_in_the_table() -> None:
+def test_the_table_marks_a_missed_goal() -> None:
     lines = [at_most("a | b", 1.25, 1.5, "x"), at_least("c", 3, 4, "y", " s"), known("d", "0.9", "z")]
     assert [line.ok for line in lines] == [False, True, True]
     rows = results.table(lines).splitlines()[-3:]
@@ -29,12 +29,12 @@ def test_a_missed_goal_is_told_in_the_table() -> None:
 
 
 @pytest.mark.parametrize(("value", "code"), [(1.2, 0), (1.3, 1)])
-def test_a_missed_goal_is_the_end_of_make_bench(
+def test_a_missed_goal_is_an_error_of_make_bench(
     value: float, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(PARTS, "runs", lambda: iter([at_most("a / b", 1.25, value, "x"), known("c", "9", "z")]))
     assert main(["runs"]) == code
-    assert capsys.readouterr().err == ("MISS: a / b: 1.30, and not <= 1.25\n" if code else "")
+    assert capsys.readouterr().err == ("MISS: a / b: 1.30, expected <= 1.25\n" if code else "")
 
 
 def test_the_plot_has_a_line_and_a_name_for_each_way() -> None:
@@ -54,9 +54,10 @@ def test_the_plot_has_a_line_and_a_name_for_each_way() -> None:
     assert all(below - above >= 16.9 for above, below in itertools.pairwise(heights)), heights
 
 
-def test_the_readme_quotes_the_table() -> None:
-    quoted = (ROOT / "README.md").read_text().split(results.BEGIN)[1].split(results.END)[0]
-    assert quoted == results.TABLE.read_text()
+def test_the_readme_of_the_benchmarks_quotes_the_table() -> None:
+    assert results.README == ROOT / "benchmarks/README.md"
+    _, quoted = results.README.read_text().split(results.BEGIN)
+    assert quoted.split(results.END)[0] == results.TABLE.read_text()
     assert results.PLOT.read_text().startswith("<svg")
 
 
@@ -64,4 +65,4 @@ def test_an_unknown_part_is_an_error() -> None:
     argv = [sys.executable, "-m", "benchmarks", "nothing"]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == f"benchmarks: no such part: nothing; there are: {', '.join(PARTS)}\n"
+    assert done.stderr == f"benchmarks: no such part: nothing; available: {', '.join(PARTS)}\n"

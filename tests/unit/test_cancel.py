@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import cancel, process, runs
-from slurm_launch.asking import Asking
+from slurm_launch import process
+from slurm_launch.control import cancel
 from slurm_launch.errors import SlurmUnavailable, UsageError
 from slurm_launch.process import Result
-from slurm_launch.runs import Run
+from slurm_launch.runs import record as records
+from slurm_launch.runs.record import Run
+from slurm_launch.slurm.client import Asking
 from tests.unit.conftest import Launcher
 from tests.unit.some_run import some_run
 
@@ -254,11 +256,11 @@ def test_after_the_question_slurm_is_asked_again(
     run: Run, launcher: Launcher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Who thinks for a while would else end what runs by then as if it still waited."""
-    runs.write(replace(run, spec={"array": "0-1"}))
+    records.write(replace(run, spec={"array": "0-1"}))
     slurm = Slurm(line("12_0", "PENDING") + line("12_1", "PENDING"), line("12_0", "RUNNING") + line("12_1", "PENDING"))
-    monkeypatch.setattr("slurm_launch.cli.cancel.asking", lambda: slurm.ask)
+    monkeypatch.setattr("slurm_launch.cli.verbs.cancel.asking", lambda: slurm.ask)
     monkeypatch.setattr(cancel, "_me", lambda: "alice")
-    monkeypatch.setattr("slurm_launch.cli.cancel._agreed", lambda _: True)
+    monkeypatch.setattr("slurm_launch.cli.verbs.cancel._agreed", lambda _: True)
     assert launcher("cancel", run.record, "--no-wait").code == 0
     assert slurm.cancelled() == [["--state=PENDING", "12"], ["--batch", "--signal=TERM", "12_0"]]
 
@@ -277,14 +279,14 @@ def test_the_log_tells_of_the_end_before_slurm_is_asked_again(run: Run) -> None:
 
 def test_the_record_remembers_which_tasks(run: Run) -> None:
     run = replace(run, spec={"array": "0-4"})
-    runs.write(run)
+    records.write(run)
     slurm = Slurm("".join(line(f"12_{task}", "FAILED" if task == 2 else "RUNNING") for task in range(5)))
     told: list[str] = []
     cancel.end(survey(slurm, (run, "12_0")).targets, slurm.ask, told.append)
-    ((ids, when),) = runs.read(run.record).cancelled.items()
+    ((ids, when),) = records.read(run.record).cancelled.items()
     assert (ids, told) == ("12_0", [])
     cancel.end(survey(slurm, (run, "12")).targets, slurm.ask, told.append)
-    kept = runs.read(run.record)
+    kept = records.read(run.record)
     assert list(kept.cancelled) == ["12_[0-1,3-4]", "12_0"], "not what had ended before"
     assert kept.cancelled_at("12_0") == when
     assert [bool(kept.cancelled_at(f"12_{task}")) for task in range(5)] == [True, True, False, True, True]
@@ -295,12 +297,12 @@ def test_the_record_remembers_which_tasks(run: Run) -> None:
 
 def test_what_others_wrote_into_the_record_stays(run: Run) -> None:
     """Such as while the user is asked."""
-    runs.write(run)
+    records.write(run)
     slurm = Slurm(line("12", "RUNNING"))
     targets = survey(slurm, (run, "12")).targets
-    runs.update(replace(run, tasks={"12": {"state": "FAILED"}}))
+    records.update(replace(run, tasks={"12": {"state": "FAILED"}}))
     cancel.end(targets, slurm.ask, pytest.fail)
-    assert runs.read(run.record).tasks == {"12": {"state": "FAILED"}}
+    assert records.read(run.record).tasks == {"12": {"state": "FAILED"}}
 
 
 @pytest.mark.parametrize(
@@ -314,13 +316,13 @@ def test_what_others_wrote_into_the_record_stays(run: Run) -> None:
 )
 def test_the_record_knows_before_slurm_does(run: Run, answer: Any, kept: bool) -> None:
     """Who follows the job may see its end at once. What scancel refuses is taken back."""
-    runs.write(run)
+    records.write(run)
     slurm = Slurm(line("12", "RUNNING"))
     targets = survey(slurm, (run, "12")).targets
     seen: list[dict[str, str]] = []
 
     def scancel(argv: Sequence[str], **_: Any) -> Result:
-        seen.append(runs.read(run.record).cancelled)
+        seen.append(records.read(run.record).cancelled)
         if isinstance(answer, BaseException):
             raise answer
         return answer  # type: ignore[no-any-return]
@@ -328,4 +330,4 @@ def test_the_record_knows_before_slurm_does(run: Run, answer: Any, kept: bool) -
     with pytest.raises(SlurmUnavailable):
         cancel.end(targets, Asking({}, runner=scancel), pytest.fail)
     assert list(seen[0]) == ["12"]
-    assert bool(runs.read(run.record).cancelled) is kept
+    assert bool(records.read(run.record).cancelled) is kept

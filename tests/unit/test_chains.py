@@ -9,15 +9,17 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import LaunchSpec, chains, observe, slurm, watch_words
-from slurm_launch.asking import Asking
-from slurm_launch.config import resolve
+from slurm_launch import LaunchSpec
+from slurm_launch.config.resolve import resolve
 from slurm_launch.errors import NoCommandCode
-from slurm_launch.explain import explain_task
-from slurm_launch.follow import Follower
+from slurm_launch.explain.explain import explain_task
 from slurm_launch.process import Result
-from slurm_launch.run_task import Task
-from slurm_launch.runs import Run
+from slurm_launch.runs.record import Run
+from slurm_launch.slurm import sbatch
+from slurm_launch.slurm.client import Asking
+from slurm_launch.status import chains, lookup, watch_messages
+from slurm_launch.status.task import Task
+from slurm_launch.status.wait import Follower
 from tests.unit.queue_answers import GONE, NO_SACCT, queued
 from tests.unit.some_run import END, START, some_run
 
@@ -71,25 +73,25 @@ def test_when_a_chain_goes_on(mode: str, reason: str, end: str, over: bool) -> N
 
 def test_links_that_were_not_needed(tmp_path: Path) -> None:
     run = chain(tmp_path)
-    tasks = observe.look(run, asking(RAN + REST))
+    tasks = lookup.look(run, asking(RAN + REST))
     assert [(task.id, task.state, task.reason) for task in tasks[2:]] == [("12_[2-4]", "CANCELLED", chains.NOT_NEEDED)]
     assert tasks[2].in_words == "was not needed: the chain was over before it"
     assert explain_task(run, tasks[2]).cause == "not-needed"
-    remembered = observe.remembered_tasks(observe.remember(run, tasks))
+    remembered = lookup.remembered_tasks(lookup.remember(run, tasks))
     assert remembered[-1].in_words == tasks[2].in_words, "when Slurm has forgotten it, too"
 
 
 def test_links_that_somebody_cancelled(tmp_path: Path) -> None:
     run = chain(tmp_path)
     Path(f"{tmp_path}/t_1.log").write_text(START + END.format(outcome="ok", code=0))
-    assert observe.look(run, asking(RAN + REST))[-1].reason is None
+    assert lookup.look(run, asking(RAN + REST))[-1].reason is None
 
 
 def test_another_links_word_does_not_count(tmp_path: Path) -> None:
     """The command may show the log of another run."""
     run = chain(tmp_path)
     Path(f"{tmp_path}/t_1.log").write_text(START + OVER.format(0) + END.format(outcome="ok", code=0))
-    assert observe.look(run, asking(RAN + REST))[-1].reason is None
+    assert lookup.look(run, asking(RAN + REST))[-1].reason is None
 
 
 def code(run: Run, lines: str) -> int:
@@ -147,16 +149,16 @@ def test_a_chain_is_an_array_with_one_at_a_time() -> None:
 def test_a_launch_from_within_a_link_has_files_of_its_own() -> None:
     """The folder of the chain is no place for them, though its variable is that of an option."""
     inner = {"SLAUNCH_LINK": "1", "SLAUNCH_RUN_DIR": "/home/me/t.run", "SLAUNCH_PARTITION": "main"}
-    assert set(slurm.of_outer_job(inner)) == {"SLAUNCH_LINK", "SLAUNCH_RUN_DIR"}
-    assert slurm.of_outer_job({"SLAUNCH_RUN_DIR": "/home/me/t.run"}) == (), "a user's own wish"
+    assert set(sbatch.of_outer_job(inner)) == {"SLAUNCH_LINK", "SLAUNCH_RUN_DIR"}
+    assert sbatch.of_outer_job({"SLAUNCH_RUN_DIR": "/home/me/t.run"}) == (), "a user's own wish"
     found = resolve({"exp_name": "x", "command": "true"}, inner, Path.cwd())
     assert (found.spec().run_dir, found.spec().partition, found.warnings) == (".", "main", ())
-    clean, _ = slurm.scrub(inner)
+    clean, _ = sbatch.scrub(inner)
     assert clean == {"SLAUNCH_PARTITION": "main"}
 
 
 def test_watch_does_not_call_it_a_failure() -> None:
     ran = Task("12_0", "COMPLETED", "squeue", "x_0.log", code=0)
     spared = Task("12_[1-2]", "CANCELLED", "record", "x.log", reason=chains.NOT_NEEDED)
-    assert watch_words.outcome(spared) == chains.IN_WORDS
-    assert watch_words.counted([ran, spared]) == "3 ended"
+    assert watch_messages.outcome(spared) == chains.IN_WORDS
+    assert watch_messages.counted([ran, spared]) == "3 ended"

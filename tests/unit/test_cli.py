@@ -15,10 +15,14 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import __version__, cli, follow, index, launch, runs
+from slurm_launch import __version__, cli
 from slurm_launch.cli import app
 from slurm_launch.errors import LaunchError, SlurmUnavailable, SubmitRefused
-from slurm_launch.spec import GROUPS, LaunchSpec, options
+from slurm_launch.launch import submit as submission
+from slurm_launch.runs import index
+from slurm_launch.runs import record as records
+from slurm_launch.spec.model import GROUPS, LaunchSpec, options
+from slurm_launch.status import wait as waiting
 from tests.unit.some_run import some_run
 
 Launcher = Callable[..., Any]  # tests/unit/conftest.py
@@ -65,7 +69,7 @@ class TestRoot:
         answer = launcher(*argv)
         assert answer.code == 0
         assert answer.err == ""
-        for verb, (_, help) in app.VERBS.items():
+        for verb, help in app.VERBS.items():
             assert verb in answer.out
             assert help.split(":")[0][:40] in answer.out
 
@@ -86,13 +90,22 @@ class TestRoot:
             done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
             return set(done.stderr.split())
 
-        ours = {f"slurm_launch.{name}" for name in ("spec", "values", "config", "launch", "render")}
+        ours = {
+            f"slurm_launch.{name}"
+            for name in ("spec.model", "spec.checks", "config.resolve", "launch.submit", "rendering.render")
+        }
         assert not modules("--version") & {"jinja2", "yaml", "rich", "hostlist", *ours}
         assert not modules("--help") & {"jinja2", "yaml", *ours}
         render = modules("render", *GOOD, "-n", "3")
         assert "jinja2" in render
-        assert not render & {"yaml", "rich", "hostlist", "slurm_launch.cli.submit", "slurm_launch.cli.config"}
-        assert "slurm_launch.cli.render" not in modules("config", "schema")
+        assert not render & {
+            "yaml",
+            "rich",
+            "hostlist",
+            "slurm_launch.cli.verbs.submit",
+            "slurm_launch.cli.verbs.config",
+        }
+        assert "slurm_launch.cli.verbs.render" not in modules("config", "schema")
 
 
 class TestHelp:
@@ -177,7 +190,7 @@ class TestErrors:
         def fail(*_: Any, **__: Any) -> None:
             raise error
 
-        monkeypatch.setattr(launch, "submit", fail)
+        monkeypatch.setattr(submission, "submit", fail)
         answer = launcher(*GOOD)
         assert answer.code == code
         assert answer.err == f"error: {error}\n"
@@ -186,7 +199,7 @@ class TestErrors:
         def fail(*_: Any, **__: Any) -> None:
             raise ZeroDivisionError("oops")
 
-        monkeypatch.setattr(launch, "submit", fail)
+        monkeypatch.setattr(submission, "submit", fail)
         answer = launcher(*GOOD)
         assert answer.code == 1
         assert answer.err.startswith("error: unexpected ZeroDivisionError: oops\n")
@@ -199,7 +212,7 @@ class TestErrors:
         def interrupt(*_: Any, **__: Any) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(launch, "submit", interrupt)
+        monkeypatch.setattr(submission, "submit", interrupt)
         answer = launcher(*GOOD)
         assert (answer.code, answer.err) == (130, "interrupted\n")
         monkeypatch.setattr(cli, "_dispatch", interrupt)
@@ -280,7 +293,7 @@ class TestSubmit:
             waited.append(run.job_id)
             return 7
 
-        monkeypatch.setattr(follow, "wait", wait)
+        monkeypatch.setattr(waiting, "wait", wait)
         answer = launcher(*GOOD, "--wait", "--parsable")
         assert (answer.code, answer.out, waited) == (7, "4711\n", ["4711"])
 
@@ -590,7 +603,7 @@ class TestCompletion:
 
     def test_runs(self, tmp_path: Path) -> None:
         run = some_run(tmp_path, "lr_20260102-030405")
-        runs.write(run)
+        records.write(run)
         index.add(run, os.environ)
         for verb in ("status", "list", "resubmit", "cancel"):
             assert self.complete(f"slurm-launch {verb} lr") == [run.name]

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import cluster_spec, render
-from slurm_launch.config import Resolution, resolve
+from slurm_launch import render
+from slurm_launch.config import realhf_import
+from slurm_launch.config.resolve import Resolution, resolve
 from slurm_launch.errors import InvalidSpec
-from slurm_launch.script import Embedded, read_embedded
+from slurm_launch.rendering.render import Embedded, read_embedded
 
 Launcher = Callable[..., Any]  # tests/unit/conftest.py
 GOOD = ("--exp-name", "test", "--command", "python train.py")
@@ -247,20 +248,20 @@ def test_a_file_that_cannot_be_read(launcher: Launcher, monkeypatch: pytest.Monk
 
 def test_all_that_is_wrong_is_told_at_once() -> None:
     with pytest.raises(InvalidSpec) as caught:
-        cluster_spec.read(spec_file(cluster_type="x", fileroot="y", cpu_image="a b", gpu_image=3))
+        realhf_import.read(spec_file(cluster_type="x", fileroot="y", cpu_image="a b", gpu_image=3))
     assert len(caught.value.problems) == 4
 
 
 def test_all_wrong_expressions_are_told() -> None:
     with pytest.raises(InvalidSpec) as caught:
-        cluster_spec.read(spec_file(gpu_type_from_node_name={"(": "a", "com": "b", "[": "c"}))
+        realhf_import.read(spec_file(gpu_type_from_node_name={"(": "a", "com": "b", "[": "c"}))
     assert len(caught.value.problems) == 2
 
 
 def test_an_expression_that_would_take_for_ever() -> None:
     """Tried on a name of 64 letters, it would end after the universe."""
     types = {"(a|aa)+$": "x", "(?:a+)+b": "y", "b+": "z", "ab?": "u", "b": "v"}
-    found = cluster_spec.read(
+    found = realhf_import.read(
         spec_file(node_name_prefix="a" * 64, node_type_from_node_name=None, gpu_type_from_node_name=types)
     )
     (warning,) = [text for text in found.warnings if "no host" in text]

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import yaml
 
-from slurm_launch import config_files
-from slurm_launch.config import RESERVED, Resolution, resolve
-from slurm_launch.config_text import file_schema, starter_file
+from slurm_launch.config import files as config_files
+from slurm_launch.config.profile import FACTS
+from slurm_launch.config.resolve import RESERVED, Resolution, resolve
+from slurm_launch.config.starter_file import file_schema, starter_file
 from slurm_launch.errors import InvalidSpec
-from slurm_launch.profiles import FACTS
-from slurm_launch.script import Embedded
-from slurm_launch.spec import EXPERIMENT, LaunchSpec, options
+from slurm_launch.rendering.render import Embedded
+from slurm_launch.spec.model import EXPERIMENT, LaunchSpec, options
 
 NEEDED = {"exp_name": "test", "command": "python train.py"}
 
@@ -512,7 +512,7 @@ class TestTexts:
 
 def test_yaml_is_not_imported_without_a_file(tmp_path: Path) -> None:
     code = (
-        "import sys, os, pathlib; from slurm_launch.config import resolve;"
+        "import sys, os, pathlib; from slurm_launch.config.resolve import resolve;"
         "resolve({'exp_name': 'a', 'command': 'b'}, os.environ, pathlib.Path.cwd()).spec();"
         "sys.exit('yaml' in sys.modules or 'hostlist' in sys.modules)"
     )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from slurm_launch import LaunchSpec
-from slurm_launch.containers import RUNTIMES, gpu_kind
+from slurm_launch.spec.container_runtimes import RUNTIMES, gpu_kind
 
 Launcher = Callable[..., Any]  # tests/unit/conftest.py
 GOOD = ("--exp-name", "test", "--command", "true")

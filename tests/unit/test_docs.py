@@ -13,10 +13,14 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import LaunchSpec, causes, cluster_spec, errors, explain, joblog, render, script
-from slurm_launch.layers import holds_code, is_list, is_mapping
-from slurm_launch.profiles import FACTS, LIMITS
+from slurm_launch import LaunchSpec, errors, render
+from slurm_launch.config import realhf_import
+from slurm_launch.config.layers import holds_code, is_list, is_mapping
+from slurm_launch.config.profile import FACTS, LIMITS
+from slurm_launch.explain import explain, rules
 from slurm_launch.rehearsal import faults
+from slurm_launch.rendering import render as rendering
+from slurm_launch.runs import log_phases
 
 Launcher = Callable[..., Any]  # tests/unit/conftest.py
 ROOT = Path(__file__).parents[2]
@@ -175,7 +179,7 @@ def test_the_exit_codes_are_those_of_the_script() -> None:
     assert set(re.findall(r"\b7\d\b", header[1])) == {code for code, _ in used}
     failures = set(re.findall(r"\| (7\d) \|", PAGES["docs/failures.md"]))
     assert failures == {code for code, _ in used}, "docs/failures.md tells of each"
-    assert all(joblog.End(outcome, 1).command_ended is False for _, outcome in used)
+    assert all(log_phases.End(outcome, 1).command_ended is False for _, outcome in used)
 
 
 def test_the_phases_are_those_of_the_script() -> None:
@@ -203,7 +207,7 @@ def test_the_causes_are_those_of_explain() -> None:
         (quoted(cause)[0], sentence, advice) for cause, sentence, _, advice, _ in table("docs/explain.md", "The causes")
     ]
     assert documented == [
-        (rule.cause, rule.sentence.format_map(shown), rule.advice.format_map(shown)) for rule in causes.RULES
+        (rule.cause, rule.sentence.format_map(shown), rule.advice.format_map(shown)) for rule in rules.RULES
     ]
 
 
@@ -221,8 +225,8 @@ def test_the_facts_of_profiles() -> None:
 
 def test_the_keys_of_a_cluster_spec() -> None:
     rows = {quoted(key)[0]: quoted(becomes) for key, becomes in table("docs/profiles.md", "ReaL's cluster spec")}
-    assert tuple(rows) == cluster_spec.KEYS
-    for theirs, ours in {**cluster_spec.OPTIONS, **cluster_spec.FACTS}.items():
+    assert tuple(rows) == realhf_import.KEYS
+    for theirs, ours in {**realhf_import.OPTIONS, **realhf_import.FACTS}.items():
         assert ours.replace("_", "-") == rows[theirs][0]
 
 
@@ -253,13 +257,13 @@ def test_the_variables_of_a_template(monkeypatch: pytest.MonkeyPatch) -> None:
             given.update(variables)
             return ""
 
-    monkeypatch.setattr(script, "_template", lambda own: Recorder())
+    monkeypatch.setattr(rendering, "_template", lambda own: Recorder())
     render(LaunchSpec(exp_name="x", command="true"))
     documented = {name for names, *_ in table("docs/template.md", "Variables") for name in quoted(names)}
     assert documented == set(given)
     raw = re.search(r"These go in as they are:(.*?)\n\n", PAGES["docs/template.md"], re.DOTALL)
     assert raw
-    assert set(quoted(raw[1])) == {name for name, value in given.items() if isinstance(value, script.Raw)}
+    assert set(quoted(raw[1])) == {name for name, value in given.items() if isinstance(value, rendering.Raw)}
 
 
 def test_the_parts_of_a_template() -> None:
@@ -279,10 +283,10 @@ def test_the_example_template_works(command: str, code: int, outcome: str) -> No
         exp_name="x", command=command, template="job.sh.j2", env={"GREETING": "a b"}, load_env=["export LOADED=1"]
     )
     text = render(spec)
-    assert script.read_embedded(text, "here").own["command"] == command
+    assert rendering.read_embedded(text, "here").own["command"] == command
     done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (code, "")
-    assert (end := joblog.parse_end(done.stdout))
+    assert (end := log_phases.parse_end(done.stdout))
     assert (end.outcome, end.code) == (outcome, code)
     assert code or "it's a b\n" in done.stdout
 
@@ -292,7 +296,7 @@ def test_the_example_template_tells_of_a_failing_environment() -> None:
     text = render(LaunchSpec(exp_name="x", command="true", template="job.sh.j2", load_env=["false"]))
     done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=False)
     assert done.returncode == 73
-    assert (end := joblog.parse_end(done.stdout))
+    assert (end := log_phases.parse_end(done.stdout))
     assert (end.outcome, end.code) == ("environment-failed", 73)
 
 
@@ -325,6 +329,6 @@ def test_reals_example_works() -> None:
     found = re.search(r"```json\n(.*?)```", PAGES["docs/profiles.md"], re.DOTALL)
     assert found
     Path("cluster.json").write_text(found[1], encoding="utf-8")
-    spec = cluster_spec.read(Path("cluster.json"))
+    spec = realhf_import.read(Path("cluster.json"))
     assert (spec.warnings, spec.notes) == ([], [])
-    assert set(spec.fates) == set(cluster_spec.KEYS), "it has every key"
+    assert set(spec.fates) == set(realhf_import.KEYS), "it has every key"

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import LaunchSpec, process, slurm_site
-from slurm_launch.doctor import advice, cluster, machine, trials
+from slurm_launch import LaunchSpec, process
+from slurm_launch.doctor import cluster_advice, cluster_facts, sbatch_trials, this_host
 from slurm_launch.doctor.asking import Ask
-from slurm_launch.slurm_site import Node, Partition
+from slurm_launch.slurm import site as slurm_site
+from slurm_launch.slurm.site import Node, Partition
 from tests.unit import doctor_answers as answers
 from tests.unit.doctor_answers import Answer, Fake, about, examined, one, timed_out
 
@@ -85,15 +86,15 @@ class TestParsers:
         assert slurm_site.seconds(time) == seconds
 
     def test_addresses_are_those_that_a_job_could_use(self) -> None:
-        assert machine.parse_addresses(answers.ADDRESSES) == [
-            machine.Address("br0", "10.77.0.1"),
-            machine.Address("br0", "fd77::1"),
+        assert this_host.parse_addresses(answers.ADDRESSES) == [
+            this_host.Address("br0", "10.77.0.1"),
+            this_host.Address("br0", "fd77::1"),
         ]
 
 
 class TestSlurm:
     def test_a_good_cluster_has_no_problem(self) -> None:
-        findings = advice.advise(examined())
+        findings = cluster_advice.advise(examined())
         assert {finding.status for finding in findings} == {"ok", "note"}
         assert one(findings, "slurm").text == "slurm-wlm 22.05.8"
         first, second, limits = about(findings, "partition")
@@ -106,21 +107,21 @@ class TestSlurm:
 
     def test_a_newer_slurm_has_fewer_values(self) -> None:
         changes = {"scontrol show config": answers.CONFIG_24_11, "sinfo --version": "slurm-wlm 24.11.5\n"}
-        findings = advice.advise(examined(changes))
+        findings = cluster_advice.advise(examined(changes))
         assert {finding.status for finding in findings} == {"ok", "note"}
         assert about(findings, "preemption") == []
 
     def test_no_slurm_is_no_problem(self) -> None:
         missing = process.SlurmNotFound("sinfo is not in PATH")
         runner = Fake({"sinfo --version": missing})
-        site = cluster.examine(Ask({}, runner), "alice", ())
-        assert [finding.status for finding in advice.advise(site)] == ["note"]
+        site = cluster_facts.examine(Ask({}, runner), "alice", ())
+        assert [finding.status for finding in cluster_advice.advise(site)] == ["note"]
         assert runner.asked == ["sinfo --version"]
 
     def test_versions(self) -> None:
-        old = advice.advise(examined({"sinfo --version": "slurm 21.08.1\n"}))
+        old = cluster_advice.advise(examined({"sinfo --version": "slurm 21.08.1\n"}))
         assert one(old, "slurm").status == "problem"
-        other = advice.advise(examined({"sinfo --version": "slurm 23.11.1\n"}))
+        other = cluster_advice.advise(examined({"sinfo --version": "slurm 23.11.1\n"}))
         assert one(other, "slurm").text == "the commands here are slurm 23.11.1, slurmctld is 22.05.8"
 
     @pytest.mark.parametrize(
@@ -133,8 +134,8 @@ class TestSlurm:
     def test_a_controller_that_does_not_answer_is_one_problem_and_asked_once(self, failure: Answer) -> None:
         runner = Fake({"scontrol show config": failure})
         ask = Ask({}, runner)
-        site = cluster.examine(ask, "alice", ())
-        findings = [*advice.advise(site), *trials.try_out(ask, site, SPEC).findings]
+        site = cluster_facts.examine(ask, "alice", ())
+        findings = [*cluster_advice.advise(site), *sbatch_trials.try_out(ask, site, SPEC).findings]
         assert [finding.about for finding in findings if finding.status == "problem"] == ["slurmctld"]
         assert one(findings, "slurmctld").hint
         assert [line for line in runner.asked if line.startswith(("scontrol", "sbatch"))] == ["scontrol show config"]
@@ -145,7 +146,7 @@ class TestSlurm:
             "error: failed to fetch config\nfatal: Could not establish a configuration source",
         )
         site = examined({"sinfo --version": said, "scontrol show config": said, "srun --help": said})
-        findings = [*advice.advise(site), advice.containers(site, [])]
+        findings = [*cluster_advice.advise(site), cluster_advice.containers(site, [])]
         (found,) = [finding for finding in findings if finding.status == "problem"]
         assert found.line() == (
             "problem  slurm         Slurm's commands are here, but no configuration; "
@@ -157,7 +158,7 @@ class TestSlurm:
 
     @pytest.mark.parametrize("tool", ["scontrol show node", "srun --help", "sinfo --version"])
     def test_one_tool_that_fails_is_one_problem(self, tool: str) -> None:
-        findings = advice.advise(examined({tool: timed_out(tool.split()[0])}))
+        findings = cluster_advice.advise(examined({tool: timed_out(tool.split()[0])}))
         assert len([finding for finding in findings if finding.status == "problem"]) == 1
         assert one(findings, "accounting")
 
@@ -175,33 +176,33 @@ class TestSlurm:
     def test_a_partition_that_is_not_open(self, change: tuple[str, str], why: str) -> None:
         changes = {"scontrol show config": answers.WITH_ACCOUNTS}
         text = answers.PARTITIONS.replace(*change)
-        findings = advice.advise(examined({**changes, "scontrol show partition": text}, ("users",)))
+        findings = cluster_advice.advise(examined({**changes, "scontrol show partition": text}, ("users",)))
         assert why in str(about(findings, "partition")[0].hint)
         assert "none is open to you" in [finding.text for finding in about(findings, "partition")]
         first = answers.PARTITIONS.replace(*change, 1)
         site = examined({**changes, "scontrol show partition": first}, ("users",))
         assert site.partition(None) == site.partitions[1], "the first that is open"
-        assert any("no default" in finding.text for finding in advice.advise(site))
+        assert any("no default" in finding.text for finding in cluster_advice.advise(site))
 
     def test_nodes_that_are_down(self) -> None:
         text = answers.NODES.replace("State=IDLE", "State=DOWN*", 1)
-        findings = advice.advise(examined({"scontrol show node": text}))
+        findings = cluster_advice.advise(examined({"scontrol show node": text}))
         assert "2 nodes (1 not available)" in about(findings, "partition")[0].text
         text = answers.NODES.replace("State=IDLE", "State=DOWN*")
-        assert about(advice.advise(examined({"scontrol show node": text})), "partition")[0].status == "note"
+        assert about(cluster_advice.advise(examined({"scontrol show node": text})), "partition")[0].status == "note"
 
     def test_accounts(self) -> None:
         changes: dict[str, Answer] = {"scontrol show config": answers.WITH_ACCOUNTS}
-        assert one(advice.advise(examined(changes)), "account").text == "lab (your default)"
+        assert one(cluster_advice.advise(examined(changes)), "account").text == "lab (your default)"
         changes["sacctmgr -n -P show user"] = "\n"
-        assert one(advice.advise(examined(changes)), "account").text == "lab (your only one)"
+        assert one(cluster_advice.advise(examined(changes)), "account").text == "lab (your only one)"
         changes["sacctmgr -n -P show assoc"] = "lab\nother\nlab\n"
-        several = one(advice.advise(examined(changes)), "account")
+        several = one(cluster_advice.advise(examined(changes)), "account")
         assert (several.status, several.text) == ("note", "yours are lab, other, none is the default")
         changes["sacctmgr -n -P show assoc"] = ""
-        assert one(advice.advise(examined(changes)), "account").status == "problem"
+        assert one(cluster_advice.advise(examined(changes)), "account").status == "problem"
         changes["sacctmgr -n -P show assoc"] = timed_out("sacctmgr")
-        assert one(advice.advise(examined(changes)), "account").text == "sacctmgr did not answer within 20 s"
+        assert one(cluster_advice.advise(examined(changes)), "account").text == "sacctmgr did not answer within 20 s"
 
     @pytest.mark.parametrize(
         ("change", "status", "text"),
@@ -214,7 +215,9 @@ class TestSlurm:
     )
     def test_memory(self, change: tuple[str, str], status: str, text: str) -> None:
         assert change[0] in answers.CONFIG
-        found = one(advice.advise(examined({"scontrol show config": answers.CONFIG.replace(*change)})), "memory")
+        found = one(
+            cluster_advice.advise(examined({"scontrol show config": answers.CONFIG.replace(*change)})), "memory"
+        )
         assert found.status == status
         assert text in found.text
 
@@ -222,7 +225,7 @@ class TestSlurm:
         text = answers.CONFIG.replace("5 sec", "30 sec").replace("proctrack/linuxproc", "proctrack/cgroup")
         text = text.replace("preempt/none", "preempt/qos").replace("= OFF", "= REQUEUE")
         text = text.replace("job_container/none", "job_container/tmpfs")
-        findings = advice.advise(examined({"scontrol show config": text}))
+        findings = cluster_advice.advise(examined({"scontrol show config": text}))
         assert one(findings, "kill-wait").status == one(findings, "processes").status == "ok"
         assert "by qos (requeue)" in one(findings, "preemption").text
         assert "of its own" in one(findings, "temp-dir").text
@@ -230,10 +233,13 @@ class TestSlurm:
 
 class TestContainers:
     def test_none(self) -> None:
-        assert advice.containers(examined(), []).status == "note"
-        assert "apptainer in PATH here" in advice.containers(examined(), ["apptainer"]).text
-        assert advice.containers(examined(), ["apptainer"], on_nodes=True).text == "no Pyxis; apptainer on the nodes"
-        assert "found on the nodes" in advice.containers(examined(), [], on_nodes=True).text
+        assert cluster_advice.containers(examined(), []).status == "note"
+        assert "apptainer in PATH here" in cluster_advice.containers(examined(), ["apptainer"]).text
+        assert (
+            cluster_advice.containers(examined(), ["apptainer"], on_nodes=True).text
+            == "no Pyxis; apptainer on the nodes"
+        )
+        assert "found on the nodes" in cluster_advice.containers(examined(), [], on_nodes=True).text
 
     @pytest.mark.parametrize(
         ("plugstack", "scope"),
@@ -251,14 +257,14 @@ class TestContainers:
         config = answers.CONFIG.replace("/etc/slurm/slurm.conf", str(tmp_path / "slurm.conf"))
         site = examined({"scontrol show config": config, "srun --help": answers.PYXIS_HELP})
         assert site.pyxis
-        assert scope in advice.containers(site, []).text
+        assert scope in cluster_advice.containers(site, []).text
         assert not examined().pyxis, "--container is another option"
 
 
 class TestTrials:
-    def tried(self, changes: Mapping[str, Any], spec: LaunchSpec = SPEC) -> trials.Trials:
+    def tried(self, changes: Mapping[str, Any], spec: LaunchSpec = SPEC) -> sbatch_trials.Trials:
         ask = Ask({}, Fake(changes))
-        return trials.try_out(ask, cluster.examine(ask, "alice", ()), spec)
+        return sbatch_trials.try_out(ask, cluster_facts.examine(ask, "alice", ()), spec)
 
     def test_both_spellings(self) -> None:
         tried = self.tried({})

@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from slurm_launch import LaunchSpec
-from slurm_launch.cli.doctor import for_job, placed
+from slurm_launch.cli.verbs.doctor import for_job, placed
 from slurm_launch.errors import UsageError
-from slurm_launch.slurm_site import Partition
+from slurm_launch.slurm.site import Partition
 from tests.unit import doctor_answers as answers
 from tests.unit.doctor_answers import examined
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from slurm_launch import LaunchSpec
-from slurm_launch.doctor import job, nodes
-from slurm_launch.script import TEMPLATES, render_script
+from slurm_launch.doctor import node_advice, probe_job
+from slurm_launch.rendering.render import TEMPLATES, render_script
 from tests.unit import doctor_answers as answers
 from tests.unit.doctor_answers import Answer, Fake, about, odd, one, timed_out
 
@@ -23,12 +23,12 @@ SPEC = LaunchSpec(exp_name="doctor", command="true")
 
 
 class TestNodes:
-    def judged(self, *changes: tuple[str, str], expected: int = 2) -> nodes.Advice:
+    def judged(self, *changes: tuple[str, str], expected: int = 2) -> node_advice.Advice:
         log = answers.JOB_LOG
         for before, after in changes:
             assert before in log, before
             log = log.replace(before, after)
-        return nodes.judge(log, expected)
+        return node_advice.judge(log, expected)
 
     def test_two_good_nodes(self) -> None:
         told = self.judged()
@@ -39,7 +39,7 @@ class TestNodes:
         assert (second.status, second.hint) == ("note", "--interface eth1 would use it")
         assert one(told.findings, "ray").text == "2.60.0, with tokens, on all nodes"
         assert (told.interface, told.temp_dir, told.runtimes) == (None, None, ("charliecloud",))
-        assert nodes.complete(answers.JOB_LOG)
+        assert node_advice.complete(answers.JOB_LOG)
 
     @pytest.mark.parametrize(
         ("before", "after", "what", "status", "text"),
@@ -72,7 +72,7 @@ class TestNodes:
     def test_a_node_that_says_nothing(self) -> None:
         found = one(self.judged(expected=3).findings, "nodes")
         assert (found.status, found.text) == ("problem", "2 of 3 answered")
-        nothing = nodes.judge("srun: error: Unable to create step: no\n", 2)
+        nothing = node_advice.judge("srun: error: Unable to create step: no\n", 2)
         assert nothing.nodes == ()
         assert one(nothing.findings, "nodes").text == "0 of 2 answered: srun: error: Unable to create step: no"
 
@@ -103,7 +103,7 @@ class TestNodes:
         assert self.judged(("eth1", "ib0"), ("n2 ib0 10.88.0.12 yes", "n2 ib0 10.88.0.12 silent")).interface is None
 
     def test_ray_in_a_container_is_not_looked_for_on_the_nodes(self) -> None:
-        assert about(nodes.judge(answers.JOB_LOG, 2, in_container=True).findings, "ray") == []
+        assert about(node_advice.judge(answers.JOB_LOG, 2, in_container=True).findings, "ray") == []
 
 
 class TestJob:
@@ -113,7 +113,7 @@ class TestJob:
 
     def ask(
         self, *states: str, log: str | None = answers.JOB_LOG, changes: Mapping[str, Any] | None = None
-    ) -> tuple[nodes.Advice, Fake, list[str]]:
+    ) -> tuple[node_advice.Advice, Fake, list[str]]:
         left = list(states)
 
         def sbatch(line: str) -> Answer:
@@ -131,9 +131,9 @@ class TestJob:
         runner, told = Fake(known), list[str]()
         self.told, self.runner = told, runner
         times = iter(range(0, 100000, 10))
-        clock = job.Clock(now=lambda: float(next(times)), sleep=lambda _: None)
+        clock = probe_job.Clock(now=lambda: float(next(times)), sleep=lambda _: None)
         spec = LaunchSpec(exp_name="doctor", command="true", num_nodes=2)
-        return job.ask_nodes(spec, env={}, timeout=60, tell=told.append, runner=runner, clock=clock), runner, told
+        return probe_job.ask_nodes(spec, env={}, timeout=60, tell=told.append, runner=runner, clock=clock), runner, told
 
     def test_the_files_go_when_all_is_well(self) -> None:
         told, _, said = self.ask("PENDING", "RUNNING", "COMPLETED")
@@ -191,7 +191,7 @@ class TestJob:
     def test_odd_logs_are_no_traceback(self) -> None:
         random = Random(1)
         for _ in range(300):
-            nodes.judge(odd(answers.JOB_LOG, random), 2)
+            node_advice.judge(odd(answers.JOB_LOG, random), 2)
 
     @pytest.mark.parametrize(
         "options",

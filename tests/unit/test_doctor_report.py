@@ -13,11 +13,14 @@ from typing import Any
 import pytest
 import yaml
 
-from slurm_launch import LaunchSpec, config, config_files, slurm_site
-from slurm_launch.doctor import advice, machine, nodes, profile, trials
+from slurm_launch import LaunchSpec
+from slurm_launch.config import files as config_files
+from slurm_launch.config import resolve
+from slurm_launch.doctor import cluster_advice, node_advice, profile_writer, sbatch_trials, this_host
 from slurm_launch.doctor.asking import Ask
-from slurm_launch.doctor.cluster import Site
-from slurm_launch.slurm_site import Node, Partition
+from slurm_launch.doctor.cluster_facts import Site
+from slurm_launch.slurm import site as slurm_site
+from slurm_launch.slurm.site import Node, Partition
 from tests.unit import doctor_answers as answers
 from tests.unit.doctor_answers import Fake, about, examined, odd, one
 
@@ -29,7 +32,7 @@ class TestMachine:
     )
     def test_file_systems(self, kind: str, status: str) -> None:
         ask = Ask({"PATH": ""}, Fake({"stat -f": f"{kind}\n", "ip -o addr": answers.ADDRESSES}))
-        findings = machine.examine(ask, {"run-dir": "/no/such/runs", "cwd": "/no/such/runs"})
+        findings = this_host.examine(ask, {"run-dir": "/no/such/runs", "cwd": "/no/such/runs"})
         assert one(findings, "run-dir").status == status
         assert kind in one(findings, "run-dir").text
         assert about(findings, "cwd") == [], "the same directory once"
@@ -38,24 +41,24 @@ class TestMachine:
 
     def test_several_networks_and_none(self) -> None:
         second = answers.ADDRESSES + "5: ib0    inet 10.88.0.1/16 scope global ib0\\  valid_lft forever\n"
-        found = one(machine.examine(Ask({}, Fake({"ip -o addr": second})), {}), "network")
+        found = one(this_host.examine(Ask({}, Fake({"ip -o addr": second})), {}), "network")
         assert (found.status, found.text) == ("note", "2 networks here: br0 10.77.0.1, fd77::1; ib0 10.88.0.1")
         assert "--interface" in str(found.hint)
-        assert one(machine.examine(Ask({}, Fake()), {}), "network").status == "note", "no `ip` here"
+        assert one(this_host.examine(Ask({}, Fake()), {}), "network").status == "note", "no `ip` here"
 
     def test_limits(self) -> None:
-        assert [finding.status for finding in machine.limits(20000, -1)] == ["ok"]
-        (few,) = machine.limits(1024, 100)
+        assert [finding.status for finding in this_host.limits(20000, -1)] == ["ok"]
+        (few,) = this_host.limits(1024, 100)
         assert few.text == "at most 1024 open files (ulimit -Hn) and 100 processes (ulimit -Hu)"
-        assert machine.ports(1024, 65535).status == "note"
-        assert machine.ports(32768, 60999).status == "ok"
+        assert this_host.ports(1024, 65535).status == "note"
+        assert this_host.ports(32768, 60999).status == "ok"
 
     @pytest.mark.parametrize(
         ("said", "status"),
         [("ray, version 2.60.0", "ok"), ("2.52.0rc1", "ok"), ("2.51.9", "note"), ("2.39.0", "problem"), ("?", "note")],
     )
     def test_versions_of_ray(self, said: str, status: str) -> None:
-        assert machine.ray_version(said).status == status
+        assert this_host.ray_version(said).status == status
 
     def test_rays_version_is_read_without_starting_it(self, tmp_path: Path) -> None:
         program = tmp_path / "bin/ray"
@@ -63,15 +66,15 @@ class TestMachine:
         program.touch(0o755)
         runner = Fake({str(program): "ray, version 2.40.0\n"})
         ask = Ask({"PATH": str(program.parent)}, runner)
-        assert one(machine.examine(ask, {}), "ray").text == "2.40.0 knows no tokens"
+        assert one(this_host.examine(ask, {}), "ray").text == "2.40.0 knows no tokens"
         assert f"{program} --version" in runner.asked
         (tmp_path / "lib/python3.12/site-packages/ray-2.60.0.dist-info").mkdir(parents=True)
-        assert machine.installed_ray(str(program)) == "2.60.0"
+        assert this_host.installed_ray(str(program)) == "2.60.0"
 
 
-def facts(site: Site | None = None, **changes: Any) -> profile.Facts:
-    plain = profile.Facts(
-        "here", date(2026, 11, 16), ("login",), site or examined(), trials.Trials(gpu_directive="gres")
+def facts(site: Site | None = None, **changes: Any) -> profile_writer.Facts:
+    plain = profile_writer.Facts(
+        "here", date(2026, 11, 16), ("login",), site or examined(), sbatch_trials.Trials(gpu_directive="gres")
     )
     return replace(plain, **changes)
 
@@ -79,8 +82,8 @@ def facts(site: Site | None = None, **changes: Any) -> profile.Facts:
 class TestProfile:
     OWN_KEYS = ("hosts", "partitions", "gpu-types", "container-runtimes")  # those that are no options
 
-    def read(self, given: profile.Facts) -> dict[str, Any]:
-        text = profile.text_of(given)
+    def read(self, given: profile_writer.Facts) -> dict[str, Any]:
+        text = profile_writer.text_of(given)
         lines = text.splitlines()
         found: dict[str, Any] = yaml.safe_load(text)
         for key, value in found.items():
@@ -109,9 +112,9 @@ class TestProfile:
             *(Node(f"big{number}", ("0123",), {"h100": 8}) for number in range(2)),
             Node("cpu1", ("0123",)),
         ]
-        told = nodes.Advice(("n1",), (), "ib0", "It is faster.", "/var/tmp", "It is larger.")
+        told = node_advice.Advice(("n1",), (), "ib0", "It is faster.", "/var/tmp", "It is larger.")
         found = self.read(
-            facts(site, trials=trials.Trials(time="01:00:00"), runtimes=("pyxis", "apptainer"), nodes=told)
+            facts(site, trials=sbatch_trials.Trials(time="01:00:00"), runtimes=("pyxis", "apptainer"), nodes=told)
         )
         assert found == {
             "hosts": ["login"],
@@ -130,7 +133,7 @@ class TestProfile:
         }
 
     def test_a_time_that_fits_everywhere(self) -> None:
-        found = self.read(facts(trials=trials.Trials(time="01:00:00")))
+        found = self.read(facts(trials=sbatch_trials.Trials(time="01:00:00")))
         assert found["time"] == "01:00:00"
         assert found["partitions"]["short"] == {
             "max-time": "00:01:00",
@@ -142,10 +145,10 @@ class TestProfile:
 
     def test_the_users_choice(self) -> None:
         chosen = {"partition": "short", "account": "mine", "temp-dir": "/local", "gpu-directive": "none", "venv": "/v"}
-        told = nodes.Advice(("n1",), temp_dir="/var/tmp", temp_dir_why="It is larger.")
+        told = node_advice.Advice(("n1",), temp_dir="/var/tmp", temp_dir_why="It is larger.")
         given = facts(chosen=chosen, nodes=told)
         assert {key: self.read(given)[key] for key in chosen} == chosen
-        assert profile.text_of(given).count("# You chose it.\n") == len(chosen)
+        assert profile_writer.text_of(given).count("# You chose it.\n") == len(chosen)
         assert self.read(facts(chosen={"partition": "nosuch"}))["partition"] == "main", "it could never be used"
 
     def test_a_runtime_that_was_chosen_is_among_those_that_there_are(self) -> None:
@@ -163,20 +166,20 @@ class TestProfile:
             "run-dir": "runs",
             "mem": "4G",
         }
-        found = profile.chosen_values({**own, "load-env": [""], "qos": None, "exp-name": "x"})
+        found = profile_writer.chosen_values({**own, "load-env": [""], "qos": None, "exp-name": "x"})
         assert found == {"modules": ["gcc"], "env": {"A": "1"}, "venv": os.path.abspath("v"), "conda-env": "ray"}
-        assert profile.chosen_values({"run-dir": "~/runs"}) == {"run-dir": os.path.expanduser("~/runs")}
+        assert profile_writer.chosen_values({"run-dir": "~/runs"}) == {"run-dir": os.path.expanduser("~/runs")}
 
     def test_why_a_limit_and_a_runtime(self) -> None:
-        text = profile.text_of(facts(runtimes=("apptainer",)))
+        text = profile_writer.text_of(facts(runtimes=("apptainer",)))
         assert "    max-nodes: 2  # it has no more\n" in text
         assert "Pyxis stands first, as Slurm's own way; then apptainer, singularity" in text
         site = examined({"scontrol show partition": answers.PARTITIONS.replace("MaxNodes=UNLIMITED", "MaxNodes=1")})
-        assert "    max-nodes: 1\n" in profile.text_of(facts(site))
+        assert "    max-nodes: 1\n" in profile_writer.text_of(facts(site))
 
     def test_a_limit_that_cannot_be_read(self) -> None:
         site = examined({"scontrol show partition": answers.PARTITIONS.replace("00:01:00", "weird")})
-        given = facts(site, trials=trials.Trials(time="01:00:00"))
+        given = facts(site, trials=sbatch_trials.Trials(time="01:00:00"))
         assert self.read(given)["partitions"]["short"] == {"max-nodes": 2, "max-gpus": 2}
 
     def test_names_that_are_none_do_not_count(self) -> None:
@@ -199,19 +202,19 @@ class TestProfile:
             }
             changes = {key: odd(text, random) for key, text in texts.items()}
             site = examined(changes)
-            advice.advise(site)
+            cluster_advice.advise(site)
             if site.partitions:
-                text = profile.text_of(facts(site, trials=trials.Trials(time="01:00:00")))
+                text = profile_writer.text_of(facts(site, trials=sbatch_trials.Trials(time="01:00:00")))
                 target.write_text(text)
                 flags = {"exp_name": "x", "command": "true", "profile": "here"}
-                found = config.resolve(flags, os.environ, Path.cwd())
+                found = resolve.resolve(flags, os.environ, Path.cwd())
                 assert not found.problems, (changes, text)
                 found.spec()
 
     def test_memory_is_explained_where_a_job_would_take_all(self) -> None:
         text = answers.CONFIG.replace("DefMemPerCPU            = 512", "DefMemPerNode = UNLIMITED")
-        assert "#mem-per-cpu: 4G" in profile.text_of(facts(examined({"scontrol show config": text})))
-        assert "mem-per-cpu" not in profile.text_of(facts())
+        assert "#mem-per-cpu: 4G" in profile_writer.text_of(facts(examined({"scontrol show config": text})))
+        assert "mem-per-cpu" not in profile_writer.text_of(facts())
 
     @pytest.mark.parametrize(
         ("name", "pattern"),
@@ -227,13 +230,13 @@ class TestProfile:
         ],
     )
     def test_hosts(self, name: str, pattern: str) -> None:
-        assert profile.host_pattern(name) == pattern
+        assert profile_writer.host_pattern(name) == pattern
         assert fnmatchcase(name, pattern)
         assert not fnmatchcase("notebook", pattern)
 
     def test_hosts_with_a_domain(self) -> None:
-        assert profile.host_patterns(("login1", "login1.site.example")) == ["login[0-9]*.site.example"]
-        assert profile.host_patterns(("login1",)) == ["login[0-9]*"]
+        assert profile_writer.host_patterns(("login1", "login1.site.example")) == ["login[0-9]*.site.example"]
+        assert profile_writer.host_patterns(("login1",)) == ["login[0-9]*"]
 
     @pytest.mark.parametrize(
         ("hosts", "taken"),
@@ -252,16 +255,16 @@ class TestProfile:
         folder.mkdir(parents=True)
         (folder / "first.yaml").write_text(f"hosts: {hosts}\n")
         names = ("login1", "login1.site.example") if "site" in hosts else ("login1",)
-        assert profile.taken_by(names, os.environ) == ["first"] * taken
-        assert profile.taken_by(("elsewhere",), os.environ) == []
+        assert profile_writer.taken_by(names, os.environ) == ["first"] * taken
+        assert profile_writer.taken_by(("elsewhere",), os.environ) == []
 
     def test_gpu_types_only_where_names_tell_them(self) -> None:
         site = Site()
         site.nodes = [Node("n1", gpus={"a100": 1}), Node("n2", gpus={"h100": 1})]
-        assert profile.gpu_types(site) == {}
+        assert profile_writer.gpu_types(site) == {}
         site.nodes = [Node("a1", gpus={"a100": 1}), Node("h1", gpus={"h100": 1}), Node("h2", gpus={"h100": 2})]
-        assert profile.gpu_types(site) == {"^a[0-9]*$": "a100", "^h[0-9]*$": "h100"}
+        assert profile_writer.gpu_types(site) == {"^a[0-9]*$": "a100", "^h[0-9]*$": "h100"}
         mixed = [Node("m1", gpus={"a100": 1}), Node("m2", gpus={"h100": 1})]
-        assert profile.gpu_types(replace(site, nodes=[*site.nodes, *mixed])) == {}, "m tells nothing"
+        assert profile_writer.gpu_types(replace(site, nodes=[*site.nodes, *mixed])) == {}, "m tells nothing"
         site.nodes.append(Node("h3"))
-        assert profile.gpu_types(site) == {}, "h3 has none"
+        assert profile_writer.gpu_types(site) == {}, "h3 has none"

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import site_layers
-from slurm_launch.config import Resolution, resolve
-from slurm_launch.script import Embedded
+from slurm_launch.config import site_files
+from slurm_launch.config.resolve import Resolution, resolve
+from slurm_launch.rendering.render import Embedded
 
 Launcher = Callable[..., Any]  # tests/unit/conftest.py
 GOOD = ("--exp-name", "test", "--command", "python train.py")
@@ -201,7 +201,7 @@ class TestWhatTheOtherClusterLacks:
 class TestAnotherCluster:
     @pytest.fixture(autouse=True)
     def host(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(site_layers, "host_names", lambda full: ["here1", *(["here1.example.org"] if full else [])])
+        monkeypatch.setattr(site_files, "host_names", lambda full: ["here1", *(["here1.example.org"] if full else [])])
 
     @pytest.mark.parametrize(
         ("hosts", "asked"),
@@ -230,7 +230,7 @@ class TestAnotherCluster:
 def test_only_check_asks_for_the_full_name(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be a question to a network that does not answer."""
     monkeypatch.setattr(os, "uname", lambda: type("Name", (), {"nodename": "here1"}))
-    monkeypatch.setattr(site_layers, "_full_name", lambda name: pytest.fail("asked"))
+    monkeypatch.setattr(site_files, "_full_name", lambda name: pytest.fail("asked"))
     profile("p", "hosts: login*.example.org")
     assert launcher("render", *GOOD, "--profile", "p").code == 0
 

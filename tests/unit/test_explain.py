@@ -12,14 +12,18 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import evidence, index, observe, runs, slurm_words
-from slurm_launch.causes import RULES
-from slurm_launch.cli.explain import show, worth_telling
-from slurm_launch.evidence import Facts
-from slurm_launch.explain import Explanation, explain, explain_task
-from slurm_launch.run_task import Task
-from slurm_launch.runs import Run
-from slurm_launch.slurm_jobs import JobState
+from slurm_launch.cli.verbs.explain import show, worth_telling
+from slurm_launch.explain import evidence
+from slurm_launch.explain.evidence import Facts
+from slurm_launch.explain.explain import Explanation, explain, explain_task
+from slurm_launch.explain.rules import RULES
+from slurm_launch.runs import index
+from slurm_launch.runs import record as records
+from slurm_launch.runs.record import Run
+from slurm_launch.slurm import plain_words
+from slurm_launch.slurm.jobs import JobState
+from slurm_launch.status import lookup
+from slurm_launch.status.task import Task
 from tests.unit.conftest import Launcher
 from tests.unit.some_run import some_run
 
@@ -179,10 +183,10 @@ def test_every_ending_of_the_script_is_explained(ending: tuple[str, str, str, st
 
 def test_slurms_words_are_those_of_status() -> None:
     sentences = {rule.cause: rule.sentence for rule in RULES}
-    assert f"the job {slurm_words.how_it_ended('DEADLINE')}" == sentences["deadline"]
-    assert sentences["out-of-memory"].startswith(f"the job {slurm_words.how_it_ended('OUT_OF_MEMORY')}")
-    assert sentences["preempted"].startswith(f"the job {slurm_words.how_it_ended('PREEMPTED')}")
-    assert (slurm_words.why_it_waits("DependencyNeverSatisfied") or "").startswith(sentences["dependency"])
+    assert f"the job {plain_words.how_it_ended('DEADLINE')}" == sentences["deadline"]
+    assert sentences["out-of-memory"].startswith(f"the job {plain_words.how_it_ended('OUT_OF_MEMORY')}")
+    assert sentences["preempted"].startswith(f"the job {plain_words.how_it_ended('PREEMPTED')}")
+    assert (plain_words.why_it_waits("DependencyNeverSatisfied") or "").startswith(sentences["dependency"])
 
 
 @pytest.mark.parametrize(
@@ -383,7 +387,7 @@ def record() -> Run:
     (Path(f"{stem}.ray") / "n2/ray-start.log").write_text((LOGS / "head-not-reached/ray/n2/ray-start.log").read_text())
     at = "2026-01-02T03:04:05+00:00"
     run = some_run(Path.cwd(), "t_20260102-030405", created=at, submitted=at, user="me")
-    runs.write(run)
+    records.write(run)
     index.add(run, os.environ)
     return run
 
@@ -427,8 +431,8 @@ def test_a_job_that_runs_while_slurm_is_silent(
 def test_an_array_while_slurm_is_silent(launcher: Launcher, record: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each task has a log; what the record remembers needs none."""
     monkeypatch.setenv("PATH", "/nowhere")
-    memory = observe.memory(Task("12_3", "TIMEOUT", "squeue", ""))
-    runs.update(replace(record, spec={"array": "0-5"}, tasks={"12_3": memory}))
+    memory = lookup.memory(Task("12_3", "TIMEOUT", "squeue", ""))
+    records.update(replace(record, spec={"array": "0-5"}, tasks={"12_3": memory}))
     Path(record.log.replace(".log", "_1.log")).write_text(BEGIN + "ValueError: wrong\n" + END)
     Path(record.log.replace(".log", "_2.log")).write_text(BEGIN)
     told = json.loads(launcher("explain", "12", "--json").out)["tasks"]

@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import follow, observe, process, runs
+from slurm_launch import process
 from slurm_launch.errors import LaunchError, NoCommandCode, SlurmUnavailable
 from slurm_launch.process import Result
-from slurm_launch.run_task import TIMES, Task
-from slurm_launch.runs import Run
+from slurm_launch.runs import record as records
+from slurm_launch.runs.record import Run
+from slurm_launch.status import lookup
+from slurm_launch.status import wait as waiting
+from slurm_launch.status.task import TIMES, Task
 from tests.unit.queue_answers import DOWN, GONE, NO_SACCT, queued, sacct
 from tests.unit.some_run import END, START, some_run
 
@@ -48,7 +51,7 @@ class Scripted:
 
     def wait(self, run: Run) -> int:
         poll = lambda: repeat(0.0)  # noqa: E731
-        return follow.wait(run, env={}, runner=self, poll=poll, sleep=self.slept.append, tell=self.told.append)
+        return waiting.wait(run, env={}, runner=self, poll=poll, sleep=self.slept.append, tell=self.told.append)
 
 
 @pytest.fixture
@@ -113,7 +116,7 @@ def test_the_record_learns_all_times(run: Run) -> None:
     started, ended = "2026-11-16T09:05:08", "2026-11-16T09:06:00"
     squeue = Result((), 0, queued("12", "COMPLETED", start=started, end=ended), "")
     assert Scripted([squeue]).wait(run) == 0
-    assert list(runs.read(run.record).tasks["12"]["times"]) == list(TIMES)
+    assert list(records.read(run.record).tasks["12"]["times"]) == list(TIMES)
 
 
 def test_what_squeue_forgets_of_an_array_is_in_the_record(tmp_path: Path) -> None:
@@ -121,12 +124,12 @@ def test_what_squeue_forgets_of_an_array_is_in_the_record(tmp_path: Path) -> Non
     Path(run.record).write_text(run.to_json())
     first = array(("0", "FAILED", "3:0"), ("1", "RUNNING", "0:0"))
     assert Scripted([first, array(("1", "RUNNING", "0:0")), array(("1", "COMPLETED", "0:0"))]).wait(run) == 3
-    assert sorted(runs.read(run.record).tasks) == ["12_0", "12_1"]
+    assert sorted(records.read(run.record).tasks) == ["12_0", "12_1"]
 
 
 def test_a_remembered_end_counts_when_squeue_forgets_the_next_life(run: Run) -> None:
     """It is all there is to know: nobody waits for ever."""
-    with_end = replace(run, tasks={"12": observe.memory(Task("12", "FAILED", "squeue", run.log, code=3))})
+    with_end = replace(run, tasks={"12": lookup.memory(Task("12", "FAILED", "squeue", run.log, code=3))})
     assert Scripted([shown("RUNNING"), GONE]).wait(with_end) == 3
 
 
@@ -225,7 +228,7 @@ def test_a_run_without_a_job(run: Run) -> None:
 
 
 def test_the_pauses_grow_and_stay_bounded() -> None:
-    pauses = [pause for pause, _ in zip(follow.backoff(), range(20), strict=False)]
+    pauses = [pause for pause, _ in zip(waiting.backoff(), range(20), strict=False)]
     assert pauses[0] == 0.5
     assert pauses == sorted(pauses)
     assert pauses[-1] == 5.0

@@ -14,9 +14,9 @@ from typing import Any, get_args
 import pytest
 
 from slurm_launch import LaunchSpec
-from slurm_launch.containers import RUNTIMES
-from slurm_launch.script import Joins, render_script
-from slurm_launch.spec import CONTAINER, HEAD, options
+from slurm_launch.rendering.render import Joins, render_script
+from slurm_launch.spec.container_runtimes import RUNTIMES
+from slurm_launch.spec.model import CONTAINER, HEAD, options
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden"

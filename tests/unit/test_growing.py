@@ -9,12 +9,16 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import LaunchSpec, grow, index, inside, launch, runs
-from slurm_launch.asking import Asking
+from slurm_launch import LaunchSpec
+from slurm_launch.control import grow, running_job
 from slurm_launch.errors import LaunchError, UsageError, WrongMoment
+from slurm_launch.launch import submit as submission
 from slurm_launch.process import Result
-from slurm_launch.runs import Run
-from slurm_launch.script import Joins
+from slurm_launch.rendering.render import Joins
+from slurm_launch.runs import index
+from slurm_launch.runs import record as records
+from slurm_launch.runs.record import Run
+from slurm_launch.slurm.client import Asking
 from tests.unit.queue_answers import GONE, NO_SACCT, queued
 from tests.unit.some_run import END, START, some_run
 
@@ -45,7 +49,7 @@ def asking(*lines: str) -> Asking:
 @pytest.fixture(autouse=True)
 def alice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose runs they are, by the answers of Slurm."""
-    monkeypatch.setattr(runs, "user_name", lambda: "alice")
+    monkeypatch.setattr(records, "user_name", lambda: "alice")
 
 
 def running(tmp_path: Path, log: str = START, **other: Any) -> Run:
@@ -111,11 +115,11 @@ def test_one_that_grows_another(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="join job 9"):
         grow.find(run, None, ask)
     with pytest.raises(WrongMoment, match="no command of its own"):
-        inside.find(run, None, ask)
+        running_job.find(run, None, ask)
 
 
 def test_its_words(tmp_path: Path) -> None:
-    from slurm_launch import observe
+    from slurm_launch.status import lookup
 
     waiting = "[slurm-launch] 2026-11-16T09:05:08+0000 waiting main=9\n"
     for log, words in (
@@ -123,7 +127,7 @@ def test_its_words(tmp_path: Path) -> None:
         (waiting + GROWING.splitlines(keepends=True)[0], "runs: its nodes join the cluster of job 9"),
         (waiting + GROWING, "runs: its nodes are part of the cluster of job 9"),
     ):
-        (task,) = observe.look(running(tmp_path, log), asking(queued("12", "RUNNING")))
+        (task,) = lookup.look(running(tmp_path, log), asking(queued("12", "RUNNING")))
         assert task.in_words == words
 
 
@@ -154,7 +158,7 @@ def test_a_command_after_the_dashes(launcher: Launcher) -> None:
 
 
 def test_the_script(tmp_path: Path) -> None:
-    text = launch.plan(
+    text = submission.plan(
         LaunchSpec(exp_name="t-grow", command=":", num_nodes=2), joins=Joins("12", "/home/me/it's.log")
     ).text
     assert "main_job=12 main_log='/home/me/it'\"'\"'s.log'" in text
@@ -163,10 +167,10 @@ def test_the_script(tmp_path: Path) -> None:
 
 
 def test_its_script_is_no_origin(launcher: Launcher) -> None:
-    text = launch.plan(LaunchSpec(exp_name="t-grow", command=":"), joins=Joins("12", "/home/me/t.log")).text
-    run = some_run(Path.cwd(), "t-grow", job_id="13", user=runs.user_name())
+    text = submission.plan(LaunchSpec(exp_name="t-grow", command=":"), joins=Joins("12", "/home/me/t.log")).text
+    run = some_run(Path.cwd(), "t-grow", job_id="13", user=records.user_name())
     Path(run.script).write_text(text)
-    runs.write(run)
+    records.write(run)
     for words in (["resubmit", run.record], ["render", "--from", run.script]):
         answer = launcher(*words)
         assert answer.code == 2
@@ -185,9 +189,9 @@ def test_the_second_job_of_a_launch(tmp_path: Path) -> None:
         return answers[len(calls) - 1]
 
     spec = LaunchSpec(exp_name="t", command="true", grow=2, cpus_per_task=3)
-    run = launch.submit(spec, cwd=tmp_path, env=dict(os.environ), runner=sbatch, tell=told.append)
+    run = submission.submit(spec, cwd=tmp_path, env=dict(os.environ), runner=sbatch, tell=told.append)
     assert (run.job_id, run.grow) == ("12", "13")
-    assert runs.read(run.record).grow == "13"
+    assert records.read(run.record).grow == "13"
     second = index.find("13", os.environ, tmp_path)
     script = Path(second.script).read_text()
     assert second.exp_name == "t-grow"
@@ -197,7 +201,7 @@ def test_the_second_job_of_a_launch(tmp_path: Path) -> None:
     assert f"main_job=12 main_log={run.log}" in script
     assert told == [f"job 13 will grow it by 2 nodes: {second.script}"]
     answers += [Result((), 0, "14\n", ""), Result((), 1, "", "sbatch: error: no\n")]
-    run = launch.submit(spec, cwd=tmp_path, env=dict(os.environ), runner=sbatch, tell=told.append)
+    run = submission.submit(spec, cwd=tmp_path, env=dict(os.environ), runner=sbatch, tell=told.append)
     assert (run.job_id, run.grow) == ("14", None)
     assert told[1].startswith("job 14 is submitted, but not the job that was to grow it: sbatch refused the job")
 
@@ -210,7 +214,7 @@ def test_the_second_job_of_one_with_gpus_in_its_groups(tmp_path: Path) -> None:
         return Result((), 0, f"{11 + len(scripts)}\n", "")
 
     spec = LaunchSpec(exp_name="t", command="true", grow=1, gpu_type="a100", worker_group=("n=1,gpus=2",))
-    assert launch.submit(spec, cwd=tmp_path, env=dict(os.environ), runner=sbatch, tell=print).job_id == "12"
+    assert submission.submit(spec, cwd=tmp_path, env=dict(os.environ), runner=sbatch, tell=print).job_id == "12"
     assert ["a100" in script for script in scripts] == [True, False]
     assert "main_step=(--jobid=12 --het-group=0)" in scripts[1]
 
@@ -242,7 +246,7 @@ def test_not_for_many_clusters(many: dict[str, Any]) -> None:
 def main_run(monkeypatch: pytest.MonkeyPatch) -> Run:
     """One that runs, here, as far as `grow` can see."""
     run = running(Path.cwd())
-    runs.write(run)
+    records.write(run)
     monkeypatch.setattr(grow, "find", lambda found, *_: grow.Main(found, Joins("12", found.log), begun=True))
     return run
 

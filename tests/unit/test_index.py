@@ -16,10 +16,13 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import array_tasks, index, observe, runs
 from slurm_launch.errors import UsageError
-from slurm_launch.run_task import Task
-from slurm_launch.runs import Run
+from slurm_launch.runs import index
+from slurm_launch.runs import record as records
+from slurm_launch.runs.record import Run
+from slurm_launch.slurm import array_ids
+from slurm_launch.status import lookup
+from slurm_launch.status.task import Task
 from tests.unit.some_run import some_run
 
 Make = Callable[..., Run]
@@ -58,7 +61,7 @@ def launched(tmp_path: Path, env: dict[str, str]) -> Make:
         created = f"2026-11-16T{clock[:2]}:{clock[2:4]}:{clock[4:]}+00:00"
         own = {"exp_name": name, "job_id": job_id, "created": created, "submitted": None, "user": "me"}
         run = some_run(os.path.dirname(stem), os.path.basename(stem), **{**own, **more})
-        runs.write(run)
+        records.write(run)
         if enter:
             index.add(run, env)
         return run
@@ -224,7 +227,7 @@ def test_found_while_sbatch_was_at_work(launched: Make, env: dict[str, str], fil
     assert jobs(env, here) == [None]
     early = file.read_bytes()
     done = run.with_job("12", None, run.created)
-    runs.update(done)
+    records.update(done)
     index.add(done, env)
     with open(file, "ab") as out:
         out.write(early)
@@ -432,7 +435,7 @@ def test_what_is_meant(
     second = Path(first.record).with_name("test_20261116-000001-2.json")
     moved = replace(first, name="test_20261116-000001-2", record=str(second))
     Path(first.record).unlink()
-    runs.write(moved)
+    records.write(moved)
     index.add(moved, env)
     launched("other", "14", second=3)
     launched("14", "15", second=4)
@@ -582,7 +585,7 @@ def test_tasks_of_an_array(tmp_path: Path) -> None:
     tasks.append(Task("12_[5-20%2]", "PENDING", "squeue", f"{tmp_path}/t_*.log"))
 
     def meant(argument: str | None) -> list[Task]:
-        return observe.these(run, tasks, array_tasks.task_ids_in(run, argument))
+        return lookup.these(run, tasks, array_ids.task_ids_in(run, argument))
 
     for argument in ("12_4", "12_04", "12_[4]", "/runs/t_4.log"):
         assert meant(argument) == tasks[1:2]
@@ -601,4 +604,4 @@ def test_tasks_of_an_array(tmp_path: Path) -> None:
     for unreadable in ("12_[]", "12_[x]", "12_[5-3]", "12_[3,x]", "12_[3-x]", "12_[3]x"):
         with pytest.raises(UsageError, match="no tasks can be read"):
             meant(unreadable)
-    assert array_tasks.task_ids_in(replace(run, name="12_20261116-090507"), "12_2026") is None
+    assert array_ids.task_ids_in(replace(run, name="12_20261116-090507"), "12_2026") is None

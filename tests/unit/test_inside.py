@@ -12,12 +12,18 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import inside, process
-from slurm_launch.asking import Asking
-from slurm_launch.errors import LaunchError, SlurmUnavailable, UsageError, WrongMoment
-from slurm_launch.inside import Ear
+from slurm_launch import process
+from slurm_launch.control import running_job
+from slurm_launch.control.running_job import Ear
+from slurm_launch.errors import (
+    LaunchError,
+    SlurmUnavailable,
+    UsageError,
+    WrongMoment,
+)
 from slurm_launch.process import Result
-from slurm_launch.runs import Run
+from slurm_launch.runs.record import Run
+from slurm_launch.slurm.client import Asking
 from tests.unit.test_cancel import line
 from tests.unit.test_cancel import run as run  # a fixture
 
@@ -38,7 +44,7 @@ def asking(squeue: str) -> Asking:
 
 def test_where_the_command_runs(run: Run) -> None:
     Path(run.log).write_text(UP)
-    place = inside.find(run, "12", asking(line("12", "RUNNING")))
+    place = running_job.find(run, "12", asking(line("12", "RUNNING")))
     assert (place.task, place.job, place.head, place.directory) == ("12", "15", "n1", "/tmp/r15-abc")
 
 
@@ -56,10 +62,10 @@ def test_where_the_command_runs(run: Run) -> None:
 def test_a_job_that_cannot_be_entered(run: Run, state: str, log: str, why: str) -> None:
     Path(run.log).write_text(log)
     with pytest.raises(WrongMoment) as error:
-        inside.find(run, None, asking(line("12", state)))
+        running_job.find(run, None, asking(line("12", state)))
     assert why in error.value.message
     with pytest.raises(WrongMoment, match="no job id"):
-        inside.find(replace(run, job_id=None), None, asking(""))
+        running_job.find(replace(run, job_id=None), None, asking(""))
 
 
 def test_the_task_of_an_array(run: Run) -> None:
@@ -67,16 +73,16 @@ def test_the_task_of_an_array(run: Run) -> None:
     for task in (1, 2):
         Path(run.log.replace(".log", f"_{task}.log")).write_text(UP.replace("job=15", f"job=2{task}"))
     two = asking(line("12_1", "RUNNING") + line("12_2", "RUNNING") + line("12_[3]", "PENDING"))
-    assert inside.find(run, "12_2", two).job == "22"
-    assert inside.find(run, f"runs/{run.name}_1.log", two).job == "21"
+    assert running_job.find(run, "12_2", two).job == "22"
+    assert running_job.find(run, f"runs/{run.name}_1.log", two).job == "21"
     with pytest.raises(UsageError, match="2 tasks run") as error:
-        inside.find(run, "12", two)
+        running_job.find(run, "12", two)
     assert "12_1, 12_2" in str(error.value)
     with pytest.raises(UsageError, match="there is no task 12_9"):
-        inside.find(run, "12_9", two)
-    assert inside.find(run, None, asking(line("12_1", "RUNNING") + line("12_[3]", "PENDING"))).job == "21"
+        running_job.find(run, "12_9", two)
+    assert running_job.find(run, None, asking(line("12_1", "RUNNING") + line("12_[3]", "PENDING"))).job == "21"
     with pytest.raises(WrongMoment, match="no task of job 12 runs"):
-        inside.find(run, None, asking(line("12_1", "FAILED") + line("12_[3]", "PENDING")))
+        running_job.find(run, None, asking(line("12_1", "FAILED") + line("12_[3]", "PENDING")))
 
 
 # What srun says
@@ -115,7 +121,7 @@ def test_what_the_command_says_is_shown_at_once() -> None:
 
 def test_srun_that_does_not_get_there(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path(run.log).write_text(UP)
-    place = inside.find(run, "12", asking(line("12", "RUNNING")))
+    place = running_job.find(run, "12", asking(line("12", "RUNNING")))
     srun = tmp_path / "bin/srun"
     srun.parent.mkdir()
     monkeypatch.setenv("PATH", f"{srun.parent}:{os.environ['PATH']}")
@@ -123,7 +129,7 @@ def test_srun_that_does_not_get_there(run: Run, tmp_path: Path, monkeypatch: pyt
     def enter(code: str) -> int:
         srun.write_text(f"#!/bin/bash\n{code}\n")
         srun.chmod(0o755)
-        return inside.run(place, ["true"], node=None, pty=False, env=os.environ, show=lambda _: None)
+        return running_job.run(place, ["true"], node=None, pty=False, env=os.environ, show=lambda _: None)
 
     assert enter("echo 'srun: error: n1: task 0: Exited with exit code 3' >&2; exit 3") == 3
     assert enter("exit 0") == 0
@@ -140,18 +146,18 @@ def test_srun_that_does_not_get_there(run: Run, tmp_path: Path, monkeypatch: pyt
     srun.unlink()
     monkeypatch.setenv("PATH", "/nosuch")
     with pytest.raises(SlurmUnavailable, match="srun is not in PATH"):
-        inside.run(place, ["true"], node=None, pty=False, env={"PATH": "/nosuch"}, show=lambda _: None)
+        running_job.run(place, ["true"], node=None, pty=False, env={"PATH": "/nosuch"}, show=lambda _: None)
 
 
 def test_the_words_of_srun(run: Run) -> None:
     Path(run.log).write_text(UP)
-    place = inside.find(replace(run, cluster="far"), "12", asking(line("12", "RUNNING")))
+    place = running_job.find(replace(run, cluster="far"), "12", asking(line("12", "RUNNING")))
     words = ["a b", "", "new\nline", "--pty"]
-    argv = inside.argv(place, words, node="n2")
+    argv = running_job.argv(place, words, node="n2")
     assert argv[:4] == ["srun", "-M", "far", "--jobid=15"]
     assert argv[argv.index("attach") :] == ["attach", "/tmp/r15-abc", run.name, "n2", "", *words]
     assert not any(word in ("--pty", "--unbuffered") for word in argv[: argv.index("bash")])
-    assert "--pty" in inside.argv(place, [], pty=True)[: argv.index("bash") + 1]
+    assert "--pty" in running_job.argv(place, [], pty=True)[: argv.index("bash") + 1]
 
 
 def test_a_signal_for_us_is_passed_on_and_ours_are_back_afterwards() -> None:

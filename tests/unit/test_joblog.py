@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_launch import joblog
-from slurm_launch.joblog import End
+from slurm_launch.runs import log_phases
+from slurm_launch.runs.log_phases import End
 
 BEGIN = "[slurm-launch] 2026-11-16T09:05:08+00:00 begin job=12\n"
 GOOD = "[slurm-launch] 2026-11-16T09:05:09+00:00 end outcome=ok code=0 total_s=3\n"
@@ -31,14 +31,14 @@ GOOD = "[slurm-launch] 2026-11-16T09:05:09+00:00 end outcome=ok code=0 total_s=3
     ],
 )
 def test_the_end_line(tmp_path: Path, log: str, expected: End | None) -> None:
-    assert joblog.parse_end(log) == expected
-    (tmp_path / "log").write_text("x\n" * joblog.TAIL + log)
-    assert joblog.read_end(tmp_path / "log") == expected
+    assert log_phases.parse_end(log) == expected
+    (tmp_path / "log").write_text("x\n" * log_phases.TAIL + log)
+    assert log_phases.read_end(tmp_path / "log") == expected
 
 
 @pytest.mark.parametrize("digits", ["\u00b2", "\u0663", "9" * 5000])
 def test_digits_that_are_no_number(digits: str) -> None:
-    lives = joblog.Lives()
+    lives = log_phases.Lives()
     lives.take(f"[slurm-launch] 2026-11-16T09:05:08+0000 starting nodes={digits} head=n1")
     lives.take(f"[slurm-launch] 0001-01-01T09:05:09+0000 end outcome=ok code={digits} total=999999999s")
     assert (lives.last.count, lives.last.end) == (0, End("ok", None))
@@ -51,7 +51,7 @@ def test_only_these_codes_are_the_commands() -> None:
 
 
 def test_a_log_that_is_not_there(tmp_path: Path) -> None:
-    assert joblog.read_end(tmp_path / "none") is None
+    assert log_phases.read_end(tmp_path / "none") is None
 
 
 RUN = """\
@@ -75,7 +75,7 @@ LOST = End("node-lost", 72, "n2 said 'node=n9'", 'look, or "not"', "n2", began=B
 
 def test_a_life(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(RUN.encode() + b"\xff" * 3_000_000 + b"\r\n" + REST.encode())
-    (life,) = joblog.read(tmp_path / "log").all
+    (life,) = log_phases.read(tmp_path / "log").all
     assert (life.count, life.head, life.address, life.directory) == (2, "n1", "[fd77::1]:2404", "/tmp/r12-cd")
     assert (life.ray, life.client, life.dashboard) == ("2.60.0", "ray://[fd77::1]:2405", "http://127.0.0.1:2406")
     assert list(life.joined) == ["n1", "n2"]
@@ -87,7 +87,7 @@ def test_a_life(tmp_path: Path) -> None:
 def test_lives_follow_one_another(tmp_path: Path) -> None:
     killed = RUN + "killed without a word\n"
     (tmp_path / "log").write_text(killed + RUN + REST + GOOD)
-    first, second, third = joblog.read(tmp_path / "log").all
+    first, second, third = log_phases.read(tmp_path / "log").all
     assert (first.end, first.phase) == (None, "command")
     assert second.end == LOST
     assert third.end == End("ok", 0)
@@ -113,22 +113,22 @@ OUR_END = REST.replace("total=", "job=12 total=")
 def test_the_log_of_another_job_is_not_our_own(tmp_path: Path, shown: str, end: str) -> None:
     log = tmp_path / "log"
     log.write_text(RUN + shown)
-    (life,) = joblog.read(log).all
+    (life,) = log_phases.read(log).all
     assert (life.job, life.head, life.directory, life.phase) == ("12", "n1", "/tmp/r12-cd", "command")
     assert life.end is None
-    assert (joblog.read_end(log), joblog.read_end(log, "12")) == (None, None)
+    assert (log_phases.read_end(log), log_phases.read_end(log, "12")) == (None, None)
     log.write_text(RUN + shown + end)
-    (life,) = joblog.read(log).all
-    assert life.end == joblog.read_end(log) == joblog.read_end(log, "12")
+    (life,) = log_phases.read(log).all
+    assert life.end == log_phases.read_end(log) == log_phases.read_end(log, "12")
     assert life.end
     assert (life.end.code, life.phase) == (72, "end")
     log.write_text(RUN + shown + end + RUN)
-    assert len(joblog.read(log).all) == 2, "it was requeued"
+    assert len(log_phases.read(log).all) == 2, "it was requeued"
 
 
 def test_the_other_log_goes_on_when_we_are_requeued(tmp_path: Path) -> None:
     (tmp_path / "log").write_text(RUN + OTHER + RUN + OUR_END)
-    killed, life = joblog.read(tmp_path / "log").all
+    killed, life = log_phases.read(tmp_path / "log").all
     assert (killed.job, killed.end, life.job) == ("12", None, "12")
     assert life.end
 
@@ -137,9 +137,9 @@ def test_the_end_of_a_long_log(tmp_path: Path) -> None:
     """Only its tail is read: for a task of an array the job in it is not known before."""
     log = tmp_path / "log"
     log.write_text(OTHER_END)
-    assert joblog.read_end(log, "12") is None
-    assert (end := joblog.read_end(log, "12_3"))
-    assert end == joblog.read_end(log)
+    assert log_phases.read_end(log, "12") is None
+    assert (end := log_phases.read_end(log, "12_3"))
+    assert end == log_phases.read_end(log)
     log.write_text(OTHER + OTHER_END + OUR_END)
-    assert (end := joblog.read_end(log, "12_3"))
+    assert (end := log_phases.read_end(log, "12_3"))
     assert end.job == "12"

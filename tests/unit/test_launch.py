@@ -17,9 +17,17 @@ from typing import Any
 import pytest
 
 import slurm_launch
-from slurm_launch import LaunchSpec, Run, artifacts, launch, runs
-from slurm_launch.errors import LaunchError, SlurmUnavailable, SubmitRefused, UsageError
+from slurm_launch import LaunchSpec, Run
+from slurm_launch.errors import (
+    LaunchError,
+    SlurmUnavailable,
+    SubmitRefused,
+    UsageError,
+)
+from slurm_launch.launch import submit as submission
 from slurm_launch.process import Result
+from slurm_launch.runs import files as run_files
+from slurm_launch.runs import record as records
 
 ROOT = Path(__file__).parents[2]
 WHEN = datetime(2026, 11, 16, 9, 5, 7)
@@ -67,7 +75,7 @@ class Site:
 
     def submit(self, spec: LaunchSpec = SPEC, env: Mapping[str, str] | None = None, **more: Any) -> Run:
         given: dict[str, Any] = {"when": WHEN, "cwd": self.work, "tell": self.told.append, "timeout": 60} | more
-        return launch.submit(spec, env=self.env | dict(env or {}), **given)
+        return submission.submit(spec, env=self.env | dict(env or {}), **given)
 
     def files(self) -> list[str]:
         return sorted(str(path.relative_to(self.work)) for path in self.work.rglob("*"))
@@ -90,7 +98,7 @@ def test_a_submission(site: Site) -> None:
     assert site.files() == [f"{NAME}.json", f"{NAME}.sh"]
     assert stat.S_IMODE(os.stat(run.script).st_mode) == 0o700
     assert stat.S_IMODE(os.stat(run.record).st_mode) == 0o600
-    assert runs.read(run.record) == run
+    assert records.read(run.record) == run
     assert (run.job_id, run.cluster, run.name, run.exp_name) == ("12", None, NAME, "t")
     assert (run.run_dir, run.submit_dir) == (str(site.work), str(site.work))
     assert (run.script, run.log) == (f"{site.work}/{NAME}.sh", f"{site.work}/{NAME}.log")
@@ -107,7 +115,7 @@ def test_the_record_is_there_before_the_job_is(site: Site) -> None:
     seen = []
 
     def runner(argv: Sequence[str], **_: Any) -> Result:
-        seen.append(runs.read(site.work / f"{NAME}.json"))
+        seen.append(records.read(site.work / f"{NAME}.json"))
         return Result(tuple(argv), 0, "12\n", "")
 
     site.submit(runner=runner)
@@ -132,7 +140,7 @@ def test_what_sbatch_may_print(site: Site, stdout: str, job: tuple[str, str | No
     site.answers(stdout)
     run = site.submit()
     assert (run.job_id, run.cluster) == job
-    assert runs.read(run.record) == run
+    assert records.read(run.record) == run
 
 
 def test_the_environment_is_scrubbed_and_told(site: Site) -> None:
@@ -237,7 +245,7 @@ def test_an_answer_that_was_lost_leaves_the_record(site: Site) -> None:
     with pytest.raises(SlurmUnavailable) as caught:
         site.submit()
     assert "squeue --me --name=t" in str(caught.value.hint)
-    assert runs.read(site.work / f"{NAME}.json").job_id is None
+    assert records.read(site.work / f"{NAME}.json").job_id is None
 
 
 def test_yes_without_an_id(site: Site) -> None:
@@ -303,7 +311,7 @@ def test_no_room_for_the_record_is_found_before_sbatch(site: Site, monkeypatch: 
     def full(run: Run) -> None:
         raise UsageError("cannot write: No space left on device", at=run.record)
 
-    monkeypatch.setattr(runs, "write", full)
+    monkeypatch.setattr(records, "write", full)
     with pytest.raises(UsageError):
         site.submit()
     assert site.files() == []
@@ -314,7 +322,7 @@ def test_a_record_that_cannot_be_updated_does_not_lose_the_job(site: Site, monke
     def full(run: Run) -> None:
         raise UsageError("cannot write: No space left on device", at=run.record)
 
-    monkeypatch.setattr(runs, "update", full)
+    monkeypatch.setattr(records, "update", full)
     assert site.submit().job_id == "12"
     assert "job 12 is submitted" in site.told[0]
 
@@ -322,7 +330,7 @@ def test_a_record_that_cannot_be_updated_does_not_lose_the_job(site: Site, monke
 # Ctrl-C
 
 
-@pytest.mark.parametrize("stage", ["slurm_launch.launch._render", "slurm_launch.runs.write", "os.fsync"])
+@pytest.mark.parametrize("stage", ["slurm_launch.launch.submit._render", "slurm_launch.runs.record.write", "os.fsync"])
 def test_ctrl_c_before_sbatch_leaves_nothing(site: Site, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
@@ -365,7 +373,7 @@ def test_ctrl_c_while_sbatch_works(site: Site) -> None:
     assert "squeue --me --name=t" in err
     script, record = sorted(site.work.glob("*.sh")), sorted(site.work.glob("*.json"))
     assert str(script[0]) in err
-    assert runs.read(record[0]).job_id is None
+    assert records.read(record[0]).job_id is None
     assert not Path(f"/proc/{site.calls[0]['pid']}").exists()
 
 
@@ -373,7 +381,7 @@ def test_ctrl_c_after_the_answer_names_the_job(site: Site, monkeypatch: pytest.M
     def interrupted(_: Run) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(runs, "update", interrupted)
+    monkeypatch.setattr(records, "update", interrupted)
     with pytest.raises(KeyboardInterrupt):
         site.submit()
     assert "job 12 is submitted" in site.told[-1]
@@ -385,7 +393,7 @@ def test_twenty_at_once(site: Site) -> None:
     drivers = [driver(site) for _ in range(20)]
     said = [one.communicate(timeout=120) for one in drivers]
     assert [one.returncode for one in drivers] == [0] * 20, said
-    found = [runs.read(path) for path in site.work.glob("*.json")]
+    found = [records.read(path) for path in site.work.glob("*.json")]
     assert len(found) == 20
     assert sorted(f"{run.job_id} {run.name}" for run in found) == sorted(out.strip() for out, _ in said)
     calls = {str(call["pid"]): call for call in site.calls}
@@ -404,36 +412,36 @@ def test_a_plan_touches_nothing(site: Site) -> None:
     (site.work / f"{NAME}.log").touch()
     spec = SPEC.model_copy(update={"run_dir": "."})
     env = site.env | {"SBATCH_QOS": "high"}
-    plan = launch.plan(spec, env=env, cwd=site.work, when=WHEN, hold=True)
+    plan = submission.plan(spec, env=env, cwd=site.work, when=WHEN, hold=True)
     assert plan.name == f"{NAME}-2"
     assert plan.argv == ["sbatch", "--parsable", "--hold", f"{site.work}/{NAME}-2.sh"]
     assert "use --qos" in plan.dropped.notes()[0]
     assert site.files() == [f"{NAME}.log"]
     assert site.calls == []
-    run = launch.submit(spec, env=env, cwd=site.work, when=WHEN, hold=True, tell=site.told.append)
+    run = submission.submit(spec, env=env, cwd=site.work, when=WHEN, hold=True, tell=site.told.append)
     assert plan.text == Path(run.script).read_text()
     assert (plan.name, plan.script, plan.log, plan.record) == (run.name, run.script, run.log, run.record)
     assert (plan.run_dir, plan.submit_dir, plan.argv) == (run.run_dir, run.submit_dir, run.argv)
 
 
 def test_a_plan_where_there_is_nothing(site: Site) -> None:
-    plan = launch.plan(SPEC.model_copy(update={"run_dir": "no/such"}), env={}, cwd=site.work, when=WHEN)
+    plan = submission.plan(SPEC.model_copy(update={"run_dir": "no/such"}), env={}, cwd=site.work, when=WHEN)
     assert plan.run_dir == f"{site.work}/no/such"
     assert site.files() == []
 
 
 def test_render_fills_in_the_clock_and_the_name() -> None:
-    text = launch.render(SPEC, when=WHEN)
-    assert text == launch.render(SPEC, when=WHEN, name=NAME, run_dir=".")
-    assert artifacts.run_name("t", WHEN) + ".log" in output_line(text)
-    assert launch.render(SPEC).startswith("#!")
+    text = submission.render(SPEC, when=WHEN)
+    assert text == submission.render(SPEC, when=WHEN, name=NAME, run_dir=".")
+    assert run_files.run_name("t", WHEN) + ".log" in output_line(text)
+    assert submission.render(SPEC).startswith("#!")
 
 
 def test_the_api_is_functions_even_after_the_modules_are_loaded() -> None:
-    launch.render(SPEC, when=WHEN)
+    submission.render(SPEC, when=WHEN)
     code = (
-        "import slurm_launch, slurm_launch.launch, importlib\n"
-        "for name in ('script', 'launch'): importlib.import_module(f'slurm_launch.{name}')\n"
+        "import slurm_launch, importlib\n"
+        "for name in ('rendering.render', 'launch.submit'): importlib.import_module(f'slurm_launch.{name}')\n"
         "from slurm_launch import render, submit, LaunchSpec\n"
         "assert callable(render) and callable(submit), render\n"
         "assert slurm_launch.render(LaunchSpec(exp_name='t', command='true')).startswith('#!')\n"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_launch import logfile
-from slurm_launch.logfile import LogFile, last_lines
+from slurm_launch.runs import growing_file
+from slurm_launch.runs.growing_file import LogFile, last_lines
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_closed_between_two_looks(path: Path) -> None:
 )
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 9])
 def test_the_last_lines(path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, count: int, block: int) -> None:
-    monkeypatch.setattr(logfile, "_BLOCK", block)
+    monkeypatch.setattr(growing_file, "_BLOCK", block)
     path.write_bytes(data)
     lines = data.splitlines(keepends=True)
     assert data[last_lines(path, count) :] == b"".join(lines[len(lines) - min(count, len(lines)) :])

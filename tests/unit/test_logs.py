@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import node_logs, observe, process
-from slurm_launch.asking import Asking
-from slurm_launch.cli import logs as verb
+from slurm_launch import process
+from slurm_launch.cli.verbs import logs as verb
+from slurm_launch.control import node_logs
 from slurm_launch.errors import SlurmUnavailable, WrongMoment
 from slurm_launch.process import Result
-from slurm_launch.run_task import Task
+from slurm_launch.slurm.client import Asking
+from slurm_launch.status import lookup
+from slurm_launch.status.task import Task
 from tests.unit.queue_answers import DOWN, GONE, NO_SACCT, queued
 from tests.unit.some_run import END, START, some_run
 
@@ -321,7 +323,7 @@ def running(log: Path) -> Task:
     found = Task("12", "RUNNING", "squeue", str(log), nodes="n[1-3]")
     life = node_logs.life_of(str(log))
     assert life
-    return observe.with_life(found, life)
+    return lookup.with_life(found, life)
 
 
 class Step:

@@ -12,10 +12,13 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import LaunchSpec, config, joblog, render, slurm
-from slurm_launch.joblog import Lives
-from slurm_launch.observe import with_life
-from slurm_launch.run_task import Task
+from slurm_launch import LaunchSpec, render
+from slurm_launch.config import resolve
+from slurm_launch.runs import log_phases
+from slurm_launch.runs.log_phases import Lives
+from slurm_launch.slurm import sbatch
+from slurm_launch.status.lookup import with_life
+from slurm_launch.status.task import Task
 
 Launcher = Callable[..., Any]  # tests/unit/conftest.py
 PARTS = Path(__file__).parents[2] / "templates/parts"
@@ -178,14 +181,14 @@ INSIDE = {"SLAUNCH_RESTART": "0", "SLAUNCH_RUN_DIR": "/home/me/x.run", "SLAUNCH_
 
 
 def test_the_folder_of_a_job_is_not_the_next_ones_run_dir() -> None:
-    assert "run_dir" not in config.resolve({}, INSIDE, Path.cwd()).values
+    assert "run_dir" not in resolve.resolve({}, INSIDE, Path.cwd()).values
     own = INSIDE | {"SLAUNCH_RUN_DIR": "runs"}
-    assert config.resolve({}, own, Path.cwd()).values["run_dir"] == "runs"
-    assert config.resolve({}, {"SLAUNCH_RUN_DIR": "my.run"}, Path.cwd()).values["run_dir"] == "my.run"
+    assert resolve.resolve({}, own, Path.cwd()).values["run_dir"] == "runs"
+    assert resolve.resolve({}, {"SLAUNCH_RUN_DIR": "my.run"}, Path.cwd()).values["run_dir"] == "my.run"
 
 
 def test_nothing_of_it_is_passed_on() -> None:
-    clean, dropped = slurm.scrub(INSIDE | {"SLAUNCH_QOS": "x"})
+    clean, dropped = sbatch.scrub(INSIDE | {"SLAUNCH_QOS": "x"})
     assert clean == {"SLAUNCH_QOS": "x"}
     assert dropped.notes() == []
 
@@ -220,12 +223,12 @@ def test_a_life_that_is_short_of_time() -> None:
 
 
 def test_a_life_after_which_there_is_another_is_no_end() -> None:
-    assert joblog.parse_end(FIRST + ITS_END) is None, "nobody takes its code for the command's"
+    assert log_phases.parse_end(FIRST + ITS_END) is None, "nobody takes its code for the command's"
     last = lives_of(FIRST + ITS_END).last.end
     assert last is not None
     assert (last.outcome, last.command_ended) == ("requeued", False)
     again = FIRST + ITS_END + FIRST + ITS_END.replace("requeued code=0", "ok code=0")
-    end = joblog.parse_end(again)
+    end = log_phases.parse_end(again)
     assert end is not None
     assert (end.outcome, len(lives_of(again).all)) == ("ok", 2)
 

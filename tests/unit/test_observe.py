@@ -16,13 +16,16 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import artifacts, observe, process, runs
-from slurm_launch.asking import Asking
+from slurm_launch import process
 from slurm_launch.errors import LaunchError, SlurmUnavailable
 from slurm_launch.process import Result
-from slurm_launch.run_task import Task
-from slurm_launch.runs import Run
-from slurm_launch.slurm_words import how_it_goes, why_it_waits
+from slurm_launch.runs import files as run_files
+from slurm_launch.runs import record as records
+from slurm_launch.runs.record import Run
+from slurm_launch.slurm.client import Asking
+from slurm_launch.slurm.plain_words import how_it_goes, why_it_waits
+from slurm_launch.status import lookup
+from slurm_launch.status.task import Task
 from tests.unit.some_run import some_run
 
 SCRIPT = "/home/alice/t_20261116-114800.sh"
@@ -82,14 +85,14 @@ class Scripted:
         return [argv[0] for argv in self.asked]
 
     def look(self, run: Run) -> list[Task]:
-        return observe.look(run, Asking({}, self))
+        return lookup.look(run, Asking({}, self))
 
     def one(self, run: Run) -> Task:
         (task,) = self.look(run)
         return task
 
     def all(self, *of: Run) -> tuple[list[list[Task]], LaunchError | None]:
-        found, problem = observe.look_at_all(of, Asking({}, self), "alice")
+        found, problem = lookup.look_at_all(of, Asking({}, self), "alice")
         return [found[run.record] for run in of], problem
 
 
@@ -97,7 +100,7 @@ class Scripted:
 def run(tmp_path: Path) -> Run:
     times = {"created": "2026-11-16T11:48:17+00:00", "submitted": "2026-11-16T11:48:18+00:00"}
     made = replace(some_run(tmp_path, script=SCRIPT, **times), name="t_20261116-114800")
-    runs.write(made)
+    records.write(made)
     return made
 
 
@@ -218,7 +221,7 @@ def test_without_a_trace_nothing_is_claimed(run: Run, log: str | None) -> None:
     assert "left the queue without a trace" in task.in_words
     ((listed,),), problem = Scripted().all(run)
     assert (listed.state, problem) == ("UNKNOWN", None)
-    assert observe.remember(run, [task]) == run
+    assert lookup.remember(run, [task]) == run
 
 
 def test_the_accounting_does_not_know_that_it_has_ended(run: Run) -> None:
@@ -254,8 +257,8 @@ def test_slurm_does_not_answer(run: Run, problem: Any) -> None:
 def test_what_is_remembered_needs_no_slurm(run: Run) -> None:
     Path(run.log).write_text(life(end='outcome=node-lost code=72 cause="n2 was lost" hint="look"'))
     seen = Scripted(queue(q("12", "FAILED", "72:0", end="11:48:42"))).look(run)
-    run = observe.remember(run, seen)
-    assert runs.read(run.record) == run
+    run = lookup.remember(run, seen)
+    assert records.read(run.record) == run
     for slurm in (Scripted(DOWN), Scripted()):
         task = slurm.one(run)
         assert (task.state, task.code, task.source, task.times) == ("FAILED", 72, "record", seen[0].times)
@@ -266,21 +269,21 @@ def test_what_is_remembered_needs_no_slurm(run: Run) -> None:
 
 
 def test_a_job_that_is_back_in_the_queue_is_not_over(run: Run) -> None:
-    run = observe.remember(run, Scripted(queue(q("12", "FAILED", "3:0"))).look(run))
+    run = lookup.remember(run, Scripted(queue(q("12", "FAILED", "3:0"))).look(run))
     slurm = Scripted(queue(q("12", "PENDING", reason="BeginTime", restarts=1, nodes="")))
     task = slurm.one(run)
     assert (task.state, task.source, slurm.programs) == ("PENDING", "squeue", ["squeue"])
-    run = observe.remember(run, [task])
+    run = lookup.remember(run, [task])
     assert run.tasks == {}
-    assert runs.read(run.record).tasks == {}
+    assert records.read(run.record).tasks == {}
 
 
 def test_memory_does_not_wipe_out_what_others_wrote(run: Run) -> None:
     """`cancel` notes in the record that it was asked to, while `watch` goes on."""
     tasks = Scripted(queue(q("12", "CANCELLED", "15", end="11:49:00"))).look(run)
-    runs.update(replace(run, cancelled={"12": "2026-11-16T11:48:59+00:00"}))
-    observe.remember(run, tasks)
-    kept = runs.read(run.record)
+    records.update(replace(run, cancelled={"12": "2026-11-16T11:48:59+00:00"}))
+    lookup.remember(run, tasks)
+    kept = records.read(run.record)
     assert (kept.cancelled, list(kept.tasks)) == ({"12": "2026-11-16T11:48:59+00:00"}, ["12"])
 
 
@@ -288,14 +291,14 @@ def test_what_two_remember_at_the_same_time(array: Run, monkeypatch: pytest.Monk
     """Each has read the record before the other one wrote."""
     first = Task("12_0", "FAILED", "squeue", "", code=3)
     second = Task("12_1", "COMPLETED", "squeue", "", code=0)
-    observe.remember(array, [first])
-    observe.remember(array, [second])
-    assert list(runs.read(array.record).tasks) == ["12_0", "12_1"]
+    lookup.remember(array, [first])
+    lookup.remember(array, [second])
+    assert list(records.read(array.record).tasks) == ["12_0", "12_1"]
     many = [Task(f"12_{number}", "COMPLETED", "squeue", "", code=0) for number in range(40)]
-    monkeypatch.setattr(artifacts, "PATIENCE", 60.0)
+    monkeypatch.setattr(run_files, "PATIENCE", 60.0)
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda task: observe.remember(array, [task]), many))
-    assert len(runs.read(array.record).tasks) == 40
+        list(pool.map(lambda task: lookup.remember(array, [task]), many))
+    assert len(records.read(array.record).tasks) == 40
 
 
 def test_where_there_are_no_locks_a_record_is_changed_all_the_same(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,8 +306,8 @@ def test_where_there_are_no_locks_a_record_is_changed_all_the_same(run: Run, mon
         raise OSError(errno.ENOLCK, "no locks")
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
-    observe.remember(run, [Task("12", "FAILED", "squeue", "", code=3)])
-    assert list(runs.read(run.record).tasks) == ["12"]
+    lookup.remember(run, [Task("12", "FAILED", "squeue", "", code=3)])
+    assert list(records.read(run.record).tasks) == ["12"]
 
 
 def test_a_record_that_cannot_be_written_or_is_gone(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,10 +318,10 @@ def test_a_record_that_cannot_be_written_or_is_gone(run: Run, monkeypatch: pytes
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", refuse)
-        assert list(observe.remember(run, tasks).tasks) == ["12"]
-    assert runs.read(run.record).tasks == {}
+        assert list(lookup.remember(run, tasks).tasks) == ["12"]
+    assert records.read(run.record).tasks == {}
     Path(run.record).unlink()
-    observe.remember(run, tasks)
+    lookup.remember(run, tasks)
     assert not Path(run.record).exists(), "who deleted it meant it"
 
 
@@ -350,10 +353,10 @@ def test_a_memory_that_is_damaged_counts_for_nothing(run: Run, memory: Any) -> N
     ],
 )
 def test_a_damaged_part_of_a_memory(run: Run, key: str, value: Any) -> None:
-    run = observe.remember(run, Scripted(queue(q("12", "FAILED", "3:0"))).look(run))
-    assert len(observe.remembered_tasks(run)) == 1
+    run = lookup.remember(run, Scripted(queue(q("12", "FAILED", "3:0"))).look(run))
+    assert len(lookup.remembered_tasks(run)) == 1
     run.tasks["12"][key] = value
-    assert len(observe.remembered_tasks(run)) == (1 if value == [] else 0)
+    assert len(lookup.remembered_tasks(run)) == (1 if value == [] else 0)
     Scripted().one(run)
 
 
@@ -529,11 +532,11 @@ def test_times_are_completed_and_not_lost_again(run: Run) -> None:
     """Whoever looks without the log knows fewer of them."""
     Path(run.log).write_text(life(end="outcome=ok code=0"))
     said = Scripted(queue(q("12", "COMPLETED", end="11:50:00")))
-    run = observe.remember(run, observe.look(run, Asking({}, said), logs=False))
+    run = lookup.remember(run, lookup.look(run, Asking({}, said), logs=False))
     assert "command-start" not in run.tasks["12"]["times"]
-    run = observe.remember(run, Scripted().look(run))
-    assert "command-start" in runs.read(run.record).tasks["12"]["times"]
-    again = observe.remember(run, observe.look(run, Asking({}, said), logs=False))
+    run = lookup.remember(run, Scripted().look(run))
+    assert "command-start" in records.read(run.record).tasks["12"]["times"]
+    again = lookup.remember(run, lookup.look(run, Asking({}, said), logs=False))
     assert again.tasks == run.tasks
 
 
@@ -555,8 +558,8 @@ def test_tasks_that_we_took_out_of_the_queue_leave_no_trace(array: Run) -> None:
 
 def test_an_array_that_is_half_forgotten(array: Run) -> None:
     """Task 0 only the record remembers, 1 the accounting, 2 its log, 3 runs, 4 and 5 wait."""
-    array = observe.remember(array, Scripted(queue(q("12_0", "FAILED", "256"), q("12_[1-5%2]", "PENDING"))).look(array))
-    assert list(runs.read(array.record).tasks) == ["12_0"], "what has ended is kept while the others go on"
+    array = lookup.remember(array, Scripted(queue(q("12_0", "FAILED", "256"), q("12_[1-5%2]", "PENDING"))).look(array))
+    assert list(records.read(array.record).tasks) == ["12_0"], "what has ended is kept while the others go on"
     Path(array.log.replace(".log", "_2.log")).write_text(life(end="outcome=command-failed code=2"))
     slurm = Scripted(
         queue(q("12_3", "RUNNING"), q("12_[4-5%2]", "PENDING", reason="JobArrayTaskLimit", nodes="")),
@@ -590,7 +593,7 @@ def test_an_array_without_a_trace(array: Run) -> None:
         ("12_1", "UNKNOWN"),
         ("12_3", "FAILED"),
     ]
-    kept = observe.remember(array, tasks)
+    kept = lookup.remember(array, tasks)
     assert list(kept.tasks) == ["12_3"]
     tasks = Scripted(DOWN).all(kept)[0][0]
     assert [task.state for task in tasks] == ["UNKNOWN", "UNKNOWN", "FAILED"]
@@ -598,19 +601,19 @@ def test_an_array_without_a_trace(array: Run) -> None:
 
 def test_a_remembered_array_is_whole_when_the_queue_knows_one_task_of_it(array: Run) -> None:
     ended = [q(f"12_{number}", "COMPLETED") for number in range(6)]
-    array = observe.remember(array, Scripted(queue(*ended)).look(array))
+    array = lookup.remember(array, Scripted(queue(*ended)).look(array))
     slurm = Scripted(queue(ended[5]))
     assert [(task.id, task.source) for task in slurm.look(array)][4:] == [("12_4", "record"), ("12_5", "squeue")]
     assert slurm.programs == ["squeue"]
     requeued = Scripted(queue(q("12_2", "PENDING", restarts=1)))
     assert [task.state for task in requeued.look(array)].count("COMPLETED") == 5
-    array = observe.remember(array, requeued.look(array))
+    array = lookup.remember(array, requeued.look(array))
     assert len(array.tasks) == 5
 
 
 def test_an_array_cancelled_while_it_waited(array: Run) -> None:
     (task,) = Scripted(queue(q("12_[0-5%2]", "CANCELLED", nodes=""))).look(array)
-    kept = observe.remember(array, [task])
+    kept = lookup.remember(array, [task])
     (again,) = Scripted().look(kept)
     assert (again.id, again.state, again.source) == ("12_[0-5%2]", "CANCELLED", "record")
 
@@ -657,14 +660,14 @@ def test_jobs_of_runs_that_nobody_knew_of(run: Run) -> None:
     bobs = q("15", "RUNNING", script="/home/bob/x.sh").replace("|alice|", "|bob|")
     slurm = Scripted(queue(*lines, bobs))
     for known in ([run], []):
-        found, _ = observe.look_at_all(known, Asking({}, slurm), "alice", adopt)
+        found, _ = lookup.look_at_all(known, Asking({}, slurm), "alice", adopt)
         assert [found[one.record][0].state for one in (*known, new)] == [*["RUNNING"] * len(known), "PENDING"]
     assert asked_for == [["/far/new.sh", "/far/other.sh"], [SCRIPT, "/far/new.sh", "/far/other.sh"]]
     assert slurm.programs == ["squeue", "squeue"]
 
 
 def test_what_is_remembered_or_in_the_queue_is_not_asked_for_again(run: Run) -> None:
-    done = observe.remember(run, Scripted(queue(q("12", "COMPLETED"))).look(run))
+    done = lookup.remember(run, Scripted(queue(q("12", "COMPLETED"))).look(run))
     slurm = Scripted(queue())
     found, _ = slurm.all(done)
     assert (found[0][0].source, slurm.programs) == ("record", ["squeue"])

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_launch.errors import UsageError
-from slurm_launch.placeholders import fill
-from slurm_launch.sweep import Points
+from slurm_launch.rendering.placeholders import fill
+from slurm_launch.spec.sweep_points import Points
 
 SHOW = "show() { printf '<%s>' \"$@\"; }; export -f show\n"
 # Where a placeholder may stand, and what the arguments then are; V is the value.

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from slurm_launch import array_tasks, points_table, runs
 from slurm_launch.errors import UsageError
-from slurm_launch.runs import Run
-from slurm_launch.sweep import Points
+from slurm_launch.runs import points_table
+from slurm_launch.runs import record as records
+from slurm_launch.runs.record import Run
+from slurm_launch.slurm import array_ids
+from slurm_launch.spec.sweep_points import Points
 from tests.unit.some_run import some_run
 
 POINTS = Points(("lr", "log"), [("1e-3", 'a "b", c'), ("", "ü $HOME"), ("0", "x")])
@@ -64,23 +66,23 @@ def test_a_run_that_is_no_sweep(tmp_path: Path) -> None:
 
 def test_the_record_knows_table_and_tasks(tmp_path: Path) -> None:
     run = a_sweep(tmp_path)
-    runs.write(run)
-    assert runs.read(run.record) == run
-    assert array_tasks.array_of(run) == "0-2%2"
+    records.write(run)
+    assert records.read(run.record) == run
+    assert array_ids.array_of(run) == "0-2%2"
 
 
 def test_an_older_record_has_no_table(tmp_path: Path) -> None:
     data = json.loads(replace(some_run(tmp_path), spec={"array": "0-3"}).to_json())
     del data["points"], data["array"]
     (tmp_path / "t.json").write_text(json.dumps(data))
-    run = runs.read(tmp_path / "t.json")
-    assert (run.points, array_tasks.array_of(run)) == (None, "0-3")
+    run = records.read(tmp_path / "t.json")
+    assert (run.points, array_ids.array_of(run)) == (None, "0-3")
 
 
 def test_the_table_goes_along_with_a_run_that_is_moved(tmp_path: Path) -> None:
     run = a_sweep(tmp_path / "a")
     (tmp_path / "a").mkdir()
-    runs.write(run)
+    records.write(run)
     points_table.write(run, POINTS)
     (tmp_path / "a").rename(tmp_path / "b")
-    assert points_table.read(runs.read(tmp_path / "b/t.json")) == {n: POINTS.point(n) for n in range(3)}
+    assert points_table.read(records.read(tmp_path / "b/t.json")) == {n: POINTS.point(n) for n in range(3)}

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import LaunchSpec, render, site_layers
-from slurm_launch.config import Resolution, resolve
+from slurm_launch import LaunchSpec, render
+from slurm_launch.config import site_files
+from slurm_launch.config.profile import FACTS
+from slurm_launch.config.resolve import Resolution, resolve
 from slurm_launch.errors import InvalidSpec
-from slurm_launch.profiles import FACTS
-from slurm_launch.script import Embedded, read_embedded
-from slurm_launch.values import seconds
+from slurm_launch.rendering.render import Embedded, read_embedded
+from slurm_launch.spec.checks import seconds
 
 Launcher = Callable[..., Any]  # tests/unit/conftest.py
 ROOT = Path(__file__).parents[2]
@@ -117,7 +118,7 @@ class TestExtends:
         assert "extends is not the name of a profile" in problem
 
     def test_facts_are_inherited_but_not_the_hosts(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(site_layers, "host_names", lambda full: ["login1"])
+        monkeypatch.setattr(site_files, "host_names", lambda full: ["login1"])
         profile("base", "hosts: [other]\nnode-prefix: com-\ncpu-image: base\ngpu-types: {'a.*': base, 'b.*': base}")
         profile("top", "extends: base\nhosts: [login*]\ncpu-image: top\ngpu-types: {'a1': top, 'b.*': top}")
         resolution = found()
@@ -134,7 +135,7 @@ class TestHosts:
         def names(full: bool) -> list[str]:
             return ["Login1", *(["login1.cluster.example.org"] if full else [])]
 
-        monkeypatch.setattr(site_layers, "host_names", names)
+        monkeypatch.setattr(site_files, "host_names", names)
 
     @pytest.mark.parametrize("pattern", ["login1", "LOGIN?", "log*", "*.example.org", "[lx]ogin[0-9]"])
     def test_a_pattern_chooses(self, pattern: str) -> None:
@@ -230,18 +231,19 @@ def test_the_name_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
         return lambda: os.uname_result(("Linux", name, "", "", ""))
 
     monkeypatch.setattr(os, "uname", named("login1.example.org"))
-    assert site_layers.host_names(full=False) == ["login1", "login1.example.org"]
+    assert site_files.host_names(full=False) == ["login1", "login1.example.org"]
     monkeypatch.setattr(os, "uname", named("login1"))
     monkeypatch.setattr("socket.getfqdn", lambda name: f"{name}.example.net")
-    assert site_layers.host_names(full=False) == ["login1"], "the network is not asked"
-    assert site_layers.host_names(full=True) == ["login1", "login1.example.net"]
+    assert site_files.host_names(full=False) == ["login1"], "the network is not asked"
+    assert site_files.host_names(full=True) == ["login1", "login1.example.net"]
 
 
 def test_nothing_is_imported_for_a_site_that_says_nothing() -> None:
     code = (
-        "import sys, os, pathlib; from slurm_launch.config import resolve;"
+        "import sys, os, pathlib; from slurm_launch.config.resolve import resolve;"
         "resolve({'exp_name': 'a', 'command': 'b'}, os.environ, pathlib.Path.cwd()).spec();"
-        "print(*[n for n in ('yaml', 'slurm_launch.profiles', 'slurm_launch.site_rules') if n in sys.modules])"
+        "lazy = ('yaml', 'slurm_launch.config.profile', 'slurm_launch.config.profile_rules');"
+        "print(*[name for name in lazy if name in sys.modules])"
     )
 
     def imported() -> str:

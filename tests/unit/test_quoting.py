@@ -18,9 +18,9 @@ from pydantic import ValidationError
 
 from slurm_launch import LaunchSpec
 from slurm_launch.errors import UsageError
-from slurm_launch.rehearsal.sbatch_line import words
-from slurm_launch.script import read_embedded, render_script
-from slurm_launch.spec import options
+from slurm_launch.rehearsal.directive_parser import words
+from slurm_launch.rendering.render import read_embedded, render_script
+from slurm_launch.spec.model import options
 
 WHEN = datetime(2026, 1, 2, tzinfo=timezone.utc)
 SPECIAL = "'\"\\$`!*?~#%{}()[];&|<>=,: \t\u00a0éß漢🙂-/@^+."

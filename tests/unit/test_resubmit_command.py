@@ -11,9 +11,13 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import LaunchSpec, array_tasks, points_table, render, resubmit, runs
+from slurm_launch import LaunchSpec, render
+from slurm_launch.control import resubmit
 from slurm_launch.errors import UsageError
-from slurm_launch.runs import Run
+from slurm_launch.runs import points_table
+from slurm_launch.runs import record as records
+from slurm_launch.runs.record import Run
+from slurm_launch.slurm import array_ids
 from tests.unit.conftest import Answer, Launcher
 from tests.unit.some_run import some_run
 
@@ -65,14 +69,14 @@ def launched(launcher: Launcher, slurm: Slurm) -> Callable[..., Run]:
     def launch(*flags: str) -> Run:
         answer = launcher("--exp-name", "t", "--command", "python train.py", "--json", *flags)
         assert answer.code == 0, answer.err
-        return runs.read(json.loads(answer.out)["record"])
+        return records.read(json.loads(answer.out)["record"])
 
     return launch
 
 
 def new_run(answer: Answer) -> Run:
     assert answer.code == 0, answer.err
-    return runs.read(json.loads(answer.out)["record"])
+    return records.read(json.loads(answer.out)["record"])
 
 
 def test_a_plain_run_again(launcher: Launcher, launched: Any, slurm: Slurm) -> None:
@@ -83,7 +87,7 @@ def test_a_plain_run_again(launcher: Launcher, launched: Any, slurm: Slurm) -> N
     assert new.record != old.record
     assert slurm.submitted[-1].endswith(f"--hold {new.script}")
     assert all(path.read_bytes() == data for path, data in before.items()), "nothing of the old is touched"
-    assert runs.read(old.record).resubmitted == {"21": new.name}
+    assert records.read(old.record).resubmitted == {"21": new.name}
     slurm.set({"21": "FAILED"})
     assert f"  run again  as {new.name}\n" in launcher("status", "21").out
     assert json.loads(launcher("status", "21", "--json").out)["run_again_as"] == new.name
@@ -140,7 +144,7 @@ def test_what_failed_of_an_array(launcher: Launcher, launched: Any, slurm: Slurm
     assert "#SBATCH --array=1,3%2\n" in Path(new.script).read_text()
     assert "not over yet, so not run again: 21_[2,4-5]" in answer.err
     assert json.loads(answer.out)["again"] == ["21_1", "21_3"]
-    assert runs.read(old.record).resubmitted == {"21_[1,3]": new.name}
+    assert records.read(old.record).resubmitted == {"21_[1,3]": new.name}
     assert len(slurm.submitted) == 2
 
 
@@ -169,8 +173,8 @@ def test_two_calls_in_a_row(launcher: Launcher, launched: Any, slurm: Slurm) -> 
     slurm.set({"22_1": "COMPLETED", "22_3": "CANCELLED"})
     second = new_run(launcher("resubmit", "21", "--failed", "--json"))
     assert second.spec["array"] == "3"
-    assert runs.read(old.record).resubmitted == {"21_[1,3]": first.name}
-    assert runs.read(first.record).resubmitted == {"22_3": second.name}, "where it was run last"
+    assert records.read(old.record).resubmitted == {"21_[1,3]": first.name}
+    assert records.read(first.record).resubmitted == {"22_3": second.name}, "where it was run last"
     slurm.set({"23_3": "RUNNING"})
     assert "not over yet, so not run again: 23_3" in launcher("resubmit", "22", "--failed").err, "whichever is named"
     slurm.set({"23_3": "COMPLETED"})
@@ -260,7 +264,7 @@ def test_the_links_of_a_chain_are_not_run_again_one_by_one(
     launcher: Launcher, launched: Any, slurm: Slurm, words: tuple[str, ...]
 ) -> None:
     old = launched("--array", "0-2%1")
-    runs.update(replace(old, spec={**old.spec, "chain": 3}))
+    records.update(replace(old, spec={**old.spec, "chain": 3}))
     answer = launcher("resubmit", *words)
     assert (answer.code, "is a chain" in answer.err) == (2, True), answer.err
     assert len(slurm.submitted) == 1
@@ -323,7 +327,7 @@ def test_a_dry_run(launcher: Launcher, launched: Any, slurm: Slurm) -> None:
     answer = launcher("resubmit", "21", "--tasks", "2", "--dry-run")
     assert (answer.code, "#SBATCH --array=2\n" in answer.out) == (0, True)
     assert len(slurm.submitted) == 1
-    assert runs.read(old.record).resubmitted == {}
+    assert records.read(old.record).resubmitted == {}
 
 
 def test_a_template_of_ones_own_is_used_again(launcher: Launcher, launched: Any) -> None:
@@ -337,7 +341,7 @@ def test_sbatch_refuses(launcher: Launcher, launched: Any, slurm: Slurm) -> None
     (slurm.folder / "sbatch").write_text("#!/bin/sh\necho 'sbatch: error: invalid partition' >&2; exit 1\n")
     answer = launcher("resubmit", "21", "--partition", "none")
     assert (answer.code, "invalid partition" in answer.err) == (3, True)
-    assert runs.read(old.record).resubmitted == {}, "nothing was run again"
+    assert records.read(old.record).resubmitted == {}, "nothing was run again"
 
 
 def test_somebody_elses_and_lost_files(launcher: Launcher, launched: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -401,18 +405,18 @@ def test_a_broken_chain(tmp_path: Path) -> None:
 
 def test_the_newest_note_counts(tmp_path: Path) -> None:
     (run,) = chain(tmp_path, {"10_[1-2]": "b"})
-    runs.write(run)
+    records.write(run)
     new = replace(run, name="c")
     resubmit.note([resubmit.Last(run, [1])], new)
     resubmit.note([resubmit.Last(run, [1, 2])], replace(run, name="d"))
-    after = runs.read(run.record)
+    after = records.read(run.record)
     assert after.resubmitted == {"10_1": "c", "10_[1-2]": "d"}
     assert after.run_again() == {"10_1": "d", "10_2": "d"}
 
 
 @pytest.mark.parametrize("numbers", [[3], [3, 7], [0, 1, 2, 5], list(range(0, 40, 2))])
 def test_numbers_as_sbatch_reads_them(numbers: list[int]) -> None:
-    assert array_tasks.array_numbers(resubmit.spelled(numbers)) == numbers
+    assert array_ids.array_numbers(resubmit.spelled(numbers)) == numbers
 
 
 def test_an_old_record_knows_no_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import runs
 from slurm_launch.errors import UsageError
-from slurm_launch.runs import Run
+from slurm_launch.runs import record as records
+from slurm_launch.runs.record import Run
 from tests.unit.some_run import some_run
 
 
@@ -24,11 +24,11 @@ def a_run(directory: Path) -> Run:
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     run = a_run(tmp_path)
-    runs.write(run)
-    assert runs.read(run.record) == run
+    records.write(run)
+    assert records.read(run.record) == run
     done = run.with_job("12", "west", "2026-11-16T09:05:08+00:00")
-    runs.update(done)
-    assert runs.read(run.record) == done
+    records.update(done)
+    assert records.read(run.record) == done
     assert (done.job_id, done.cluster) == ("12", "west")
 
 
@@ -39,7 +39,7 @@ def test_the_schema_comes_first(tmp_path: Path) -> None:
 def test_fields_that_we_do_not_know_are_passed_over(tmp_path: Path) -> None:
     run = a_run(tmp_path)
     Path(run.record).write_text(json.dumps(json.loads(run.to_json()) | {"colour": "blue"}))
-    assert runs.read(run.record) == run
+    assert records.read(run.record) == run
 
 
 @pytest.mark.parametrize("keep", [0, 1, 30, 200])
@@ -47,7 +47,7 @@ def test_a_truncated_record(tmp_path: Path, keep: int) -> None:
     run = a_run(tmp_path)
     Path(run.record).write_text(run.to_json()[:keep])
     with pytest.raises(UsageError, match="the record is damaged") as caught:
-        runs.read(run.record)
+        records.read(run.record)
     assert caught.value.at == run.record
 
 
@@ -57,20 +57,20 @@ def test_a_truncated_record(tmp_path: Path, keep: int) -> None:
 def test_a_record_that_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.json").write_text(text, encoding="latin-1")
     with pytest.raises(UsageError, match="the record is damaged"):
-        runs.read(tmp_path / "x.json")
+        records.read(tmp_path / "x.json")
 
 
 def test_a_field_of_the_wrong_kind(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(json.dumps(json.loads(a_run(tmp_path).to_json()) | {"job_id": 12}))
     with pytest.raises(UsageError, match="job_id is int"):
-        runs.read(tmp_path / "x.json")
+        records.read(tmp_path / "x.json")
 
 
 @pytest.mark.parametrize("text", ["abc", "", "-1", "1.5", "1" * 19, "\u0661\u0662", "12_3", "12\n"])
 def test_a_job_id_that_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.json").write_text(json.dumps(json.loads(a_run(tmp_path).to_json()) | {"job_id": text}))
     with pytest.raises(UsageError, match="job_id is no number"):
-        runs.read(tmp_path / "x.json")
+        records.read(tmp_path / "x.json")
 
 
 @pytest.mark.parametrize("key", ["script", "log", "record", "run_dir", "cluster", "user"])
@@ -78,7 +78,7 @@ def test_a_zero_byte_in_a_record(tmp_path: Path, key: str) -> None:
     """No path and no argument of a program can hold one."""
     (tmp_path / "x.json").write_text(json.dumps(json.loads(a_run(tmp_path).to_json()) | {key: "/a\0b"}))
     with pytest.raises(UsageError, match=f"{key} has a zero byte in it"):
-        runs.read(tmp_path / "x.json")
+        records.read(tmp_path / "x.json")
 
 
 @pytest.mark.parametrize("key", ["created", "submitted", "cancelled"])
@@ -86,33 +86,33 @@ def test_a_zero_byte_in_a_record(tmp_path: Path, key: str) -> None:
 def test_a_time_that_is_none(tmp_path: Path, key: str, text: str) -> None:
     (tmp_path / "x.json").write_text(json.dumps(json.loads(a_run(tmp_path).to_json()) | {key: text}))
     with pytest.raises(UsageError, match=f"{key} is no time"):
-        runs.read(tmp_path / "x.json")
+        records.read(tmp_path / "x.json")
 
 
 def test_an_older_record_knows_one_cancellation_for_all(tmp_path: Path) -> None:
     data = json.loads(replace(a_run(tmp_path), job_id="12").to_json())
     for old, new in ((None, {}), ("2026-11-16T09:05:07+00:00", {"12": "2026-11-16T09:05:07+00:00"})):
         (tmp_path / "x.json").write_text(json.dumps(data | {"cancelled": old}))
-        assert runs.read(tmp_path / "x.json").cancelled == new
+        assert records.read(tmp_path / "x.json").cancelled == new
     (tmp_path / "x.json").write_text(json.dumps(data | {"cancelled": {"12": 3}}))
     with pytest.raises(UsageError, match="cancelled is no time"):
-        runs.read(tmp_path / "x.json")
+        records.read(tmp_path / "x.json")
 
 
 @pytest.mark.parametrize("name", [3, None, ["b"], "a\0b"])
 def test_run_again_as_nothing(tmp_path: Path, name: Any) -> None:
     (tmp_path / "x.json").write_text(json.dumps(json.loads(a_run(tmp_path).to_json()) | {"resubmitted": {"12": name}}))
     with pytest.raises(UsageError, match="resubmitted names no run"):
-        runs.read(tmp_path / "x.json")
+        records.read(tmp_path / "x.json")
 
 
 def test_a_record_of_a_newer_version(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(replace(a_run(tmp_path), schema=2).to_json())
     with pytest.raises(UsageError, match="written by a newer slurm-launch") as caught:
-        runs.read(tmp_path / "x.json")
+        records.read(tmp_path / "x.json")
     assert caught.value.exit_code == 2
 
 
 def test_no_record(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot read the record: No such file"):
-        runs.read(tmp_path / "x.json")
+        records.read(tmp_path / "x.json")

@@ -10,19 +10,23 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import LaunchSpec, dependencies, index, launch, render, runs
+from slurm_launch import LaunchSpec, render
 from slurm_launch.errors import UsageError
-from slurm_launch.run_report import status_rows
+from slurm_launch.launch import dependencies
+from slurm_launch.launch import submit as submission
+from slurm_launch.runs import index
+from slurm_launch.runs import record as records
+from slurm_launch.status.report import status_rows
 from tests.unit.some_run import some_run
 
 Launcher = Callable[..., Any]  # tests/unit/conftest.py
 GOOD = ("--exp-name", "x", "--command", "true")
 
 
-def made(name: str, **other: Any) -> runs.Run:
+def made(name: str, **other: Any) -> records.Run:
     """A run of ours that the index knows."""
     run = some_run(Path.cwd(), name, **other)
-    runs.write(run)
+    records.write(run)
     index.add(run, os.environ)
     return run
 
@@ -52,7 +56,7 @@ def test_the_header_and_the_record_keep_what_was_written() -> None:
     made("prepare_20261116-090507")
     spec = LaunchSpec(exp_name="x", command="true", after_ok=("prepare",))
     assert '"after-ok": ["prepare"]' in render(spec)
-    plan = launch.plan(spec)
+    plan = submission.plan(spec)
     assert '"after-ok": ["prepare"]' in plan.text
     assert "#SBATCH --dependency=afterok:12\n" in plan.text
 
@@ -137,7 +141,7 @@ def test_what_cannot_be_joined(launcher: Launcher) -> None:
 def test_status_tells_what_a_run_waits_for() -> None:
     from datetime import datetime, timezone
 
-    from slurm_launch.run_task import Task
+    from slurm_launch.status.task import Task
 
     run = some_run(Path.cwd(), spec={"after-ok": ["train", "13"], "singleton": True})
     task = Task("12", "PENDING", "squeue", run.log, reason="Dependency")

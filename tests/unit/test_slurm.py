@@ -6,8 +6,8 @@ from datetime import datetime, timezone
 
 import pytest
 
-from slurm_launch import array_tasks, slurm, slurm_jobs
-from slurm_launch.slurm_jobs import JobState
+from slurm_launch.slurm import array_ids, jobs, sbatch
+from slurm_launch.slurm.jobs import JobState
 
 # As Slurm 22.05 printed them on the test cluster.
 TAIL = (
@@ -23,14 +23,14 @@ def shown(job: str, state: str, reason: str = "None", code: str = "0:0", name: s
 
 
 def test_sbatch_argv() -> None:
-    assert slurm.sbatch_argv("/d/x.sh") == ["sbatch", "--parsable", "/d/x.sh"]
-    assert slurm.sbatch_argv("/d/x.sh", hold=True) == ["sbatch", "--parsable", "--hold", "/d/x.sh"]
+    assert sbatch.sbatch_argv("/d/x.sh") == ["sbatch", "--parsable", "/d/x.sh"]
+    assert sbatch.sbatch_argv("/d/x.sh", hold=True) == ["sbatch", "--parsable", "--hold", "/d/x.sh"]
 
 
 def test_questions_go_to_the_cluster_of_the_job() -> None:
-    assert slurm_jobs.show_job_argv("12") == ["scontrol", "show", "job", "-o", "12"]
-    assert slurm_jobs.show_job_argv("12", "west") == ["scontrol", "-M", "west", "show", "job", "-o", "12"]
-    assert slurm_jobs.sacct_argv("12", "west")[:3] == ["sacct", "-M", "west"]
+    assert jobs.show_job_argv("12") == ["scontrol", "show", "job", "-o", "12"]
+    assert jobs.show_job_argv("12", "west") == ["scontrol", "-M", "west", "show", "job", "-o", "12"]
+    assert jobs.sacct_argv("12", "west")[:3] == ["sacct", "-M", "west"]
 
 
 @pytest.mark.parametrize(
@@ -51,19 +51,19 @@ def test_questions_go_to_the_cluster_of_the_job() -> None:
     ],
 )
 def test_parse_job_id(said: str, expected: tuple[str, str | None] | None) -> None:
-    assert slurm.parse_job_id(said) == expected
+    assert sbatch.parse_job_id(said) == expected
 
 
 def test_scrub_removes_what_an_outer_job_left() -> None:
     outer = ["SLURM_JOB_ID", "SLURM_CPU_BIND", "SRUN_CPUS_PER_TASK", "PMI_RANK", "PMI2_X", "PMIX_RANK", "SBATCH_QOS"]
     kept = {"PATH": "/bin", "SLURMISH": "1", "PMIDNIGHT": "1", "SLURM_CONF": "/etc/s.conf", "SLURM_JWT": "t"}
-    clean, dropped = slurm.scrub(dict.fromkeys(outer, "1") | kept)
+    clean, dropped = sbatch.scrub(dict.fromkeys(outer, "1") | kept)
     assert clean == kept
     assert dropped.names == tuple(sorted(outer))
 
 
 def test_scrub_removes_an_outer_ray_and_never_shows_its_token() -> None:
-    clean, dropped = slurm.scrub({"RAY_ADDRESS": "u:secret@h:1", "RAY_AUTH_TOKEN": "secret", "RAY_DEDUP_LOGS": "0"})
+    clean, dropped = sbatch.scrub({"RAY_ADDRESS": "u:secret@h:1", "RAY_AUTH_TOKEN": "secret", "RAY_DEDUP_LOGS": "0"})
     assert clean == {"RAY_DEDUP_LOGS": "0"}
     (note,) = dropped.notes()
     assert note.startswith("RAY_ADDRESS is not passed on")
@@ -87,26 +87,26 @@ def test_scrub_removes_an_outer_ray_and_never_shows_its_token() -> None:
     ],
 )
 def test_a_variable_that_would_have_changed_the_job_is_told(variable: str, instead: str) -> None:
-    _, dropped = slurm.scrub({variable: "value"})
+    _, dropped = sbatch.scrub({variable: "value"})
     assert dropped.notes() == [f"{variable}='value' is not passed on to sbatch: {instead}"]
 
 
 def test_inside_a_job_its_own_variables_are_one_line() -> None:
     env = {"SLURM_JOB_ID": "77", "SLURM_NTASKS": "4", "SLURM_UMASK": "0022", "SBATCH_MEM_BIND_TYPE": "none", "A": "b"}
-    clean, dropped = slurm.scrub(env)
+    clean, dropped = sbatch.scrub(env)
     assert clean == {"A": "b"}
     assert dropped.notes() == ["submitting from within job 77: its SLURM_* variables are not passed on"]
 
 
 def test_nothing_dropped_nothing_told() -> None:
-    assert slurm.scrub({"PATH": "/bin"})[1].notes() == []
-    assert slurm.scrub({"SBATCH_PARTITION": ""})[1].notes() == []
+    assert sbatch.scrub({"PATH": "/bin"})[1].notes() == []
+    assert sbatch.scrub({"SBATCH_PARTITION": ""})[1].notes() == []
 
 
 def test_the_users_cluster_is_kept_unless_the_script_names_one() -> None:
     env = {"SLURM_CLUSTERS": "west"}
-    assert slurm.scrub(env)[0] == env
-    clean, dropped = slurm.scrub(env, {"clusters": "east"})
+    assert sbatch.scrub(env)[0] == env
+    clean, dropped = sbatch.scrub(env, {"clusters": "east"})
     assert clean == {}
     assert "SLURM_CLUSTERS" in dropped.notes()[0]
 
@@ -114,7 +114,7 @@ def test_the_users_cluster_is_kept_unless_the_script_names_one() -> None:
 def test_queries_are_not_bent_by_the_users_defaults() -> None:
     env = {"SACCT_FORMAT": "x", "SLURM_CLUSTERS": "west", "SLURM_CONF": "/c", "SLURM_TIME_FORMAT": "%s", "HOME": "/h"}
     ours = {"SLURM_TIME_FORMAT": "standard", "TZ": "UTC0", "SLURM_BITSTR_LEN": "0"}
-    assert slurm.query_env(env) == {"SLURM_CONF": "/c", "HOME": "/h"} | ours
+    assert sbatch.query_env(env) == {"SLURM_CONF": "/c", "HOME": "/h"} | ours
 
 
 @pytest.mark.parametrize(
@@ -141,21 +141,21 @@ def test_queries_are_not_bent_by_the_users_defaults() -> None:
     ],
 )
 def test_hints_for_what_sbatch_says(stderr: str, flag: str) -> None:
-    assert flag in str(slurm.hint_for(stderr))
-    assert not slurm.is_unreachable(stderr)
+    assert flag in str(sbatch.hint_for(stderr))
+    assert not sbatch.is_unreachable(stderr)
 
 
 def test_no_hint_for_what_nobody_foresaw() -> None:
-    assert slurm.hint_for("sbatch: error: the moon is full") is None
+    assert sbatch.hint_for("sbatch: error: the moon is full") is None
 
 
 def test_unreachable_is_not_refused() -> None:
     down = "Batch job submission failed: Unable to contact slurm controller (connect failure)"
-    assert slurm.is_unreachable(down)
-    assert not slurm.is_lost(down)
+    assert sbatch.is_unreachable(down)
+    assert not sbatch.is_lost(down)
     late = "Batch job submission failed: Socket timed out on send/recv operation"
-    assert slurm.is_unreachable(late)
-    assert slurm.is_lost(late)
+    assert sbatch.is_unreachable(late)
+    assert sbatch.is_lost(late)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_unreachable_is_not_refused() -> None:
     ],
 )  # fmt: skip
 def test_how_a_job_ended(line: str, expected: JobState, code: int | None) -> None:
-    (state,) = slurm_jobs.parse_show_job(line + "\n")
+    (state,) = jobs.parse_show_job(line + "\n")
     assert JobState(state.id, state.state, state.exit_code, state.signal, state.reason) == expected
     assert state.ended
     assert state.code == code
@@ -183,13 +183,13 @@ def test_how_a_job_ended(line: str, expected: JobState, code: int | None) -> Non
     "state", ["PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "REQUEUED", "STOPPED"]
 )
 def test_not_ended(state: str) -> None:
-    (found,) = slurm_jobs.parse_show_job(shown("1", state, "JobHeldUser"))
+    (found,) = jobs.parse_show_job(shown("1", state, "JobHeldUser"))
     assert not found.ended
     assert found.code is None
 
 
 def test_reason_of_more_than_one_word() -> None:
-    (found,) = slurm_jobs.parse_show_job(shown("1", "PENDING", "Nodes required for job are DOWN, DRAINED"))
+    (found,) = jobs.parse_show_job(shown("1", "PENDING", "Nodes required for job are DOWN, DRAINED"))
     assert found.reason == "Nodes required for job are DOWN, DRAINED"
 
 
@@ -200,23 +200,23 @@ def test_tasks_of_an_array_by_their_numbers() -> None:
             shown("4 ArrayJobId=2 ArrayTaskId=1 ArrayTaskThrottle=2", "FAILED", "NonZeroExitCode", "3:0"),
         ]
     )
-    assert [(s.id, s.ended) for s in slurm_jobs.parse_show_job(text)] == [("2_[3-9%2]", False), ("2_1", True)]
+    assert [(s.id, s.ended) for s in jobs.parse_show_job(text)] == [("2_[3-9%2]", False), ("2_1", True)]
 
 
 def test_output_that_is_none_of_scontrols() -> None:
-    assert slurm_jobs.parse_show_job("") == []
-    assert slurm_jobs.parse_show_job("No jobs in the system\n") == []
+    assert jobs.parse_show_job("") == []
+    assert jobs.parse_show_job("No jobs in the system\n") == []
 
 
 def test_gone() -> None:
-    assert slurm_jobs.is_gone("slurm_load_jobs error: Invalid job id specified\n")
-    assert not slurm_jobs.is_gone("slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n")
+    assert jobs.is_gone("slurm_load_jobs error: Invalid job id specified\n")
+    assert not jobs.is_gone("slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n")
 
 
 def test_sacct() -> None:
     rest = "|2|n[1-2]|main|alice|2026-11-16T11:37:33|2026-11-16T11:37:34|Unknown|a|sbatch -J 'a|b' /home/alice/a.sh\n"
     heads = ("12|COMPLETED|0:0", "13|FAILED|3:0", "14|CANCELLED by 1000|0:15", "15_[2-3]|PENDING|0:0", "noise")
-    states = slurm_jobs.parse_sacct("".join(head + rest for head in heads))
+    states = jobs.parse_sacct("".join(head + rest for head in heads))
     assert [(s.id, s.state, s.code) for s in states] == [
         ("12", "COMPLETED", 0),
         ("13", "FAILED", 3),
@@ -234,7 +234,7 @@ def test_squeue(status: str, code: int, signal: int) -> None:
     line = (
         f"7_2|FAILED|{status}|NonZeroExitCode|1|3|n[1-3]|main|alice|2026-11-16T11:37:33|N/A|N/A|/home/a|b.sh|my job|\n"
     )
-    (state,) = slurm_jobs.parse_squeue("CLUSTER: west\n" + line)
+    (state,) = jobs.parse_squeue("CLUSTER: west\n" + line)
     assert (state.id, state.exit_code, state.signal, state.restarts) == ("7_2", code, signal, 1)
     assert (state.script, state.name, state.started, state.reason) == (
         "/home/a|b.sh",
@@ -245,7 +245,7 @@ def test_squeue(status: str, code: int, signal: int) -> None:
 
 
 def test_scontrol_tells_whose_job_it_is() -> None:
-    (state,) = slurm_jobs.parse_show_job(shown("12", "RUNNING"))
+    (state,) = jobs.parse_show_job(shown("12", "RUNNING"))
     assert (state.user, state.name, state.script, state.restarts) == ("alice", "a.sh", "/home/alice/a.sh 3", 0)
     assert state.submitted == datetime(2026, 11, 16, 1, 50, 35, tzinfo=timezone.utc)
 
@@ -262,4 +262,4 @@ def test_scontrol_tells_whose_job_it_is() -> None:
     ],
 )
 def test_tasks_of_an_array(text: str, tasks: list[str]) -> None:
-    assert array_tasks.task_ids(text) == tasks
+    assert array_ids.task_ids(text) == tasks

@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import index, points_table, run_report, runs, task_points
 from slurm_launch.errors import UsageError
-from slurm_launch.run_task import TIMES, Task
-from slurm_launch.runs import Run
-from slurm_launch.sweep import Points
+from slurm_launch.runs import index, points_table
+from slurm_launch.runs import record as records
+from slurm_launch.runs.record import Run
+from slurm_launch.spec.sweep_points import Points
+from slurm_launch.status import report, task_points
+from slurm_launch.status.task import TIMES, Task
 from tests.unit.conftest import Launcher
 from tests.unit.some_run import some_run
 
@@ -56,7 +58,7 @@ def launched(tmp_path: Path) -> Callable[..., Run]:
         stem = str(tmp_path / "work" / f"{name}_{date}-{clock}")
         own = {"exp_name": name, "job_id": job_id, "created": created, "submitted": created if job_id else None}
         run = some_run(os.path.dirname(stem), os.path.basename(stem), user="me", **own, **more)
-        runs.write(run)
+        records.write(run)
         index.add(run, os.environ)
         return run
 
@@ -122,7 +124,7 @@ def test_a_run_that_failed_is_remembered_when_slurm_has_forgotten_it(
     assert "  hint       look at n2" in first.out
     assert "  exit code  72 (the script's own)" in first.out
     assert "command            ████" in first.out
-    times = runs.read(run.record).tasks["12"]["times"]
+    times = records.read(run.record).tasks["12"]["times"]
     assert list(times) == list(TIMES)
     Path(run.log).unlink()
     slurm("", code=1, stderr="Unable to contact slurm controller")
@@ -164,7 +166,7 @@ def test_root_leaves_the_record_of_another_user_alone(launcher: Launcher, launch
     status = os.stat(run.record)
     assert (status.st_uid, status.st_mode & 0o777, Path(run.record).read_bytes()) == (65534, 0o644, before)
     with pytest.raises(UsageError, match="somebody else's"):
-        runs.update(run)
+        records.update(run)
 
 
 def test_who_was_cancelled_in_json(launcher: Launcher, launched: Any, slurm: Any) -> None:
@@ -296,12 +298,12 @@ def test_a_damaged_record_does_not_hide_the_others(launcher: Launcher, launched:
     ],
 )
 def test_durations(seconds: int, text: str) -> None:
-    assert run_report.duration(seconds) == text
+    assert report.duration(seconds) == text
 
 
 def test_bars_of_a_run_that_is_not_over() -> None:
     times = {"submitted": NOW - timedelta(seconds=40), "started": NOW - timedelta(seconds=20)}
-    rows = run_report.timing_rows(Task("1", "RUNNING", "squeue", "x.log", times=times), NOW, width=4, block="#")
+    rows = report.timing_rows(Task("1", "RUNNING", "squeue", "x.log", times=times), NOW, width=4, block="#")
     assert rows == ["in the queue       ####  20 s", "environment, head  ####  20 s so far"]
 
 
@@ -329,13 +331,13 @@ def test_a_run_whose_sbatch_was_interrupted_gets_its_job(
     job = replace(run, job_id="17")
     slurm(queued(job, "RUNNING") + queued(replace(job, job_id="18"), "PENDING"))
     assert [line.split()[1:3] for line in launcher("list").out.splitlines()[1:]] == [["-", "UNKNOWN"]], "which one?"
-    assert runs.read(run.record).job_id is None
+    assert records.read(run.record).job_id is None
     slurm(queued(replace(job, user="you"), "RUNNING").replace("|me|", "|you|"))
     assert [line.split()[1] for line in launcher("list").out.splitlines()[1:]] in ([], ["-"])
     slurm(queued(job, "RUNNING"))
     told = json.loads(launcher("list", "--json").out)["runs"]
     assert [(one["name"], one["job_id"], one["state"]) for one in told] == [(run.name, "17", "RUNNING")]
-    healed = runs.read(run.record)
+    healed = records.read(run.record)
     assert (healed.job_id, healed.submitted) == ("17", "2020-03-04T09:00:00+00:00")
     assert "RUNNING" in launcher("status", "17").out
 

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slurm_launch import sweep_file
+from slurm_launch.config import sweep_file
 from slurm_launch.errors import UsageError
 from tests.unit.conftest import Launcher
 

@@ -11,13 +11,16 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import LaunchSpec, points_table, runs, sweep_parts
+from slurm_launch import LaunchSpec
 from slurm_launch.errors import SubmitRefused, UsageError
+from slurm_launch.launch import sweep_split
+from slurm_launch.launch.sweep_split import Limit
 from slurm_launch.process import Result, SlurmNotFound, SlurmTimedOut
-from slurm_launch.runs import Run
-from slurm_launch.script import Embedded, read_embedded
-from slurm_launch.sweep import Points
-from slurm_launch.sweep_parts import Limit
+from slurm_launch.rendering.render import Embedded, read_embedded
+from slurm_launch.runs import points_table
+from slurm_launch.runs import record as records
+from slurm_launch.runs.record import Run
+from slurm_launch.spec.sweep_points import Points
 from tests.unit.conftest import Launcher
 
 WHEN = datetime(2026, 11, 16, 9, 5, 7)
@@ -44,8 +47,8 @@ class Slurm:
         return Result(tuple(argv), 0, f"{100 + len(self.scripts)}\n", "")
 
     def submit(self, spec: LaunchSpec, **more: Any) -> list[Run]:
-        parts = sweep_parts.parts_of(spec, env={}, runner=self)
-        return sweep_parts.submit(parts, env={"HOME": "."}, when=WHEN, runner=self, tell=self.told.append, **more)
+        parts = sweep_split.parts_of(spec, env={}, runner=self)
+        return sweep_split.submit(parts, env={"HOME": "."}, when=WHEN, runner=self, tell=self.told.append, **more)
 
 
 def directive(script: str, name: str) -> str | None:
@@ -60,7 +63,7 @@ def test_one_array_with_record_and_table() -> None:
     assert slurm.told == []
     assert directive(slurm.scripts[0], "array") == run.array == "0-5%2"
     assert directive(slurm.scripts[0], "output") == "t_20261116-090507_%a.log"
-    assert runs.read(run.record) == run
+    assert records.read(run.record) == run
     assert run.points == run.script.removesuffix(".sh") + ".points.csv"
     with open(run.points, newline="") as file:
         rows = list(csv.reader(file))
@@ -111,7 +114,7 @@ def test_a_dependency_that_cannot_be_added_to(more: dict[str, Any]) -> None:
 
 def test_few_points_with_high_numbers_get_new_ones() -> None:
     points = Points(("n",), [(str(number),) for number in range(10)])
-    parts = sweep_parts.split(LaunchSpec(**NEEDED, sweep={"n": "0..9"}, points="2,9"), points, Limit(5))
+    parts = sweep_split.split(LaunchSpec(**NEEDED, sweep={"n": "0..9"}, points="2,9"), points, Limit(5))
     assert [(part.spec.points, part.points.rows) for part in parts] == [(None, [("2",), ("9",)])]
     slurm = Slurm(size=5)
     spec = LaunchSpec(**NEEDED, sweep={"n": "0..9"}, points="2,9")
@@ -134,8 +137,8 @@ def test_where_nobody_knows_the_limit_sbatch_has_the_word(error: Exception | Non
             raise error
         return Result(tuple(argv), 1, "", "scontrol: error")
 
-    assert len(sweep_parts.parts_of(LaunchSpec(**NEEDED, sweep={"n": "0..5000"}), env={}, runner=runner)) == 1
-    assert len(sweep_parts.parts_of(LaunchSpec(**NEEDED, sweep={"n": "0..9"}), env={}, runner=Slurm(0))) == 1
+    assert len(sweep_split.parts_of(LaunchSpec(**NEEDED, sweep={"n": "0..5000"}), env={}, runner=runner)) == 1
+    assert len(sweep_split.parts_of(LaunchSpec(**NEEDED, sweep={"n": "0..9"}), env={}, runner=Slurm(0))) == 1
 
 
 def test_the_cluster_that_gets_it_is_asked() -> None:
@@ -145,15 +148,15 @@ def test_the_cluster_that_gets_it_is_asked() -> None:
         ({}, {"SLURM_CLUSTERS": "east,west"}, None),
     ):
         slurm = Slurm()
-        sweep_parts.parts_of(LaunchSpec(**NEEDED, sweep={"n": "0..9"}, **spec), env=env, runner=slurm)
+        sweep_split.parts_of(LaunchSpec(**NEEDED, sweep={"n": "0..9"}, **spec), env=env, runner=slurm)
         assert slurm.asked == ([argv] if argv else [])
 
 
 def test_the_answers_of_the_command_line(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
     slurm = Slurm(size=4)
-    parts_of, submit = sweep_parts.parts_of, sweep_parts.submit
-    monkeypatch.setattr(sweep_parts, "parts_of", lambda spec: parts_of(spec, env={}, runner=slurm))
-    monkeypatch.setattr(sweep_parts, "submit", lambda parts, **more: submit(parts, runner=slurm, **more))
+    parts_of, submit = sweep_split.parts_of, sweep_split.submit
+    monkeypatch.setattr(sweep_split, "parts_of", lambda spec: parts_of(spec, env={}, runner=slurm))
+    monkeypatch.setattr(sweep_split, "submit", lambda parts, **more: submit(parts, runner=slurm, **more))
     flags = ("--exp-name", "t", "--command", "echo {n}", "--sweep", "n=0..4")
     assert launcher(*flags, "--parsable").out == "101\n102\n"
     answer = json.loads(launcher(*flags, "--json").out)

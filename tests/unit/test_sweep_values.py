@@ -13,11 +13,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_launch import LaunchSpec, render, sweep
+from slurm_launch import LaunchSpec, render
+from slurm_launch.config.sweep_file import points_of
 from slurm_launch.errors import UsageError
-from slurm_launch.script import read_embedded
-from slurm_launch.sweep import Points
-from slurm_launch.sweep_file import points_of
+from slurm_launch.rendering.render import read_embedded
+from slurm_launch.spec import sweep_points
+from slurm_launch.spec.sweep_points import Points
 from tests.unit.conftest import Launcher
 
 NEEDED: dict[str, Any] = {"exp_name": "t", "command": "true"}
@@ -69,13 +70,13 @@ def test_lists_of_python() -> None:
 
 @given(st.lists(VALUES.filter(lambda text: ".." not in text), min_size=1, max_size=6))
 def test_any_list_of_texts_comes_back(texts: list[str]) -> None:
-    assert values(sweep.written(texts)) == texts
+    assert values(sweep_points.written(texts)) == texts
 
 
 @given(st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=5))
 def test_what_stands_in_the_script_is_read_back(rows: list[tuple[str, str]]) -> None:
     before = Points(("a", "b"), rows)
-    assert sweep.from_lines(before.lines()) == before
+    assert sweep_points.from_lines(before.lines()) == before
     for line, row in zip(before.lines(), rows, strict=True):
         assert shlex.split(line) == [f"a={row[0]}", f"b={row[1]}"]
 

@@ -34,7 +34,7 @@ def render(package: Path, **env: str) -> str:
 
 
 def cached(package: Path) -> list[Path]:
-    return sorted((package / "slurm_launch/__pycache__").glob("templates-*.cache"))
+    return sorted((package / "slurm_launch/rendering/__pycache__").glob("templates-*.cache"))
 
 
 def test_the_next_start_finds_them_and_says_the_same(package: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_changed_template_counts_at_once(package: Path) -> None:
 
 def test_other_settings_of_jinja_count_at_once(package: Path) -> None:
     first = render(package)
-    code = package / "slurm_launch/script.py"
+    code = package / "slurm_launch/rendering/render.py"
     code.write_text(code.read_text().replace("trim_blocks=True", "trim_blocks=False"))
     assert render(package).count("\n\n") > first.count("\n\n")
 
@@ -69,7 +69,7 @@ def test_a_damaged_file_does_no_harm(package: Path, size: int) -> None:
 
 
 def test_a_place_that_cannot_be_written_does_no_harm(package: Path) -> None:
-    (package / "slurm_launch/__pycache__").write_text("not a directory")
+    (package / "slurm_launch/rendering/__pycache__").write_text("not a directory")
     assert render(package) == render(package, PYTHONDONTWRITEBYTECODE="1")
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_launch import inside, mux, tunnel
+from slurm_launch.control import mux, running_job, tunnel
 from slurm_launch.errors import UsageError, WrongMoment
-from slurm_launch.runs import Run
+from slurm_launch.runs.record import Run
 from tests.unit.test_cancel import line
 from tests.unit.test_cancel import run as run  # a fixture
 from tests.unit.test_inside import ENDING, UP, asking
@@ -171,9 +171,9 @@ def test_the_port_on_this_machine() -> None:
 @pytest.mark.parametrize(("log", "kind"), [(UP, "srun failed for job 12:\nwhat"), (ENDING, "with its job: job 12 is")])
 def test_a_far_end_that_never_comes(run: Run, monkeypatch: pytest.MonkeyPatch, log: str, kind: str) -> None:
     Path(run.log).write_text(UP)
-    place = inside.find(run, "12", asking(line("12", "RUNNING")))
+    place = running_job.find(run, "12", asking(line("12", "RUNNING")))
     Path(run.log).write_text(log)
-    monkeypatch.setattr(inside, "argv", lambda *_, **__: ["bash", "-c", "echo what >&2; echo noise; exit 1"])
+    monkeypatch.setattr(running_job, "argv", lambda *_, **__: ["bash", "-c", "echo what >&2; echo noise; exit 1"])
     with tunnel.listen(None) as listener:
         error = tunnel.open_tunnel(place, 1, listener, env=os.environ, ready=lambda: pytest.fail("it is not"))
     assert kind in error.message

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import process, watching
-from slurm_launch.asking import Asking
-from slurm_launch.cli import watch as verb
+from slurm_launch import process
 from slurm_launch.cli import watch_view
+from slurm_launch.cli.verbs import watch as verb
 from slurm_launch.process import Result
+from slurm_launch.slurm.client import Asking
+from slurm_launch.status import watch as watching
 from tests.unit.queue_answers import NO_SACCT, queued
 from tests.unit.some_run import END, START, some_run
 

@@ -11,14 +11,29 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import array_tasks, joblog, process, runs
-from slurm_launch.asking import Asking
-from slurm_launch.errors import LaunchError, NoCommandCode, SlurmUnavailable, UsageError
-from slurm_launch.follow import TRIES
-from slurm_launch.logfile import LogFile
+from slurm_launch import process
+from slurm_launch.errors import (
+    LaunchError,
+    NoCommandCode,
+    SlurmUnavailable,
+    UsageError,
+)
 from slurm_launch.process import Result
-from slurm_launch.runs import Run
-from slurm_launch.watching import AT_ONCE, Feed, InThread, Pace, Sight, Watch
+from slurm_launch.runs import log_phases
+from slurm_launch.runs import record as records
+from slurm_launch.runs.growing_file import LogFile
+from slurm_launch.runs.record import Run
+from slurm_launch.slurm import array_ids
+from slurm_launch.slurm.client import Asking
+from slurm_launch.status.wait import TRIES
+from slurm_launch.status.watch import (
+    AT_ONCE,
+    Feed,
+    InThread,
+    Pace,
+    Sight,
+    Watch,
+)
 from tests.unit.queue_answers import DOWN, GONE, NO_SACCT, queued, sacct
 from tests.unit.some_run import END, START, some_run
 
@@ -465,7 +480,7 @@ def test_the_record_learns_of_one_task(array: Run) -> None:
     Path(array.record).write_text(array.to_json())
     for number in (1, 2):  # two who watch, and have read the record before
         World(array, lambda _: tasks("RUNNING", "FAILED 6:0", "FAILED 5:0")).watch(task=f"12_{number}")
-    assert list(runs.read(array.record).tasks) == ["12_1", "12_2"]
+    assert list(records.read(array.record).tasks) == ["12_1", "12_2"]
 
 
 def test_a_task_that_there_is_not(array: Run) -> None:
@@ -527,12 +542,12 @@ def test_a_large_array_does_not_keep_its_logs_open(tmp_path: Path) -> None:
     ],
 )
 def test_the_tasks_that_wait_together(group: str, number: int, there: bool) -> None:
-    assert array_tasks.holds(group, f"12_{number}") is there
+    assert array_ids.holds(group, f"12_{number}") is there
 
 
 def test_the_lines_of_the_log_are_those_of_the_script() -> None:
     """Else these tests show nothing."""
-    lives = joblog.Lives()
+    lives = log_phases.Lives()
     for line in (START + END.format(outcome="ok", code=0)).splitlines():
         lives.take(line)
     assert (lives.last.count, list(lives.last.joined), lives.last.phase) == (3, ["n1", "n2", "n3"], "end")

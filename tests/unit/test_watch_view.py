@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import observe
-from slurm_launch import watch_words as words
 from slurm_launch.cli.terminal_text import Tail
 from slurm_launch.cli.watch_view import Plain, screen_lines, summary
-from slurm_launch.joblog import Lives
-from slurm_launch.logfile import LogFile
-from slurm_launch.run_report import clock
-from slurm_launch.run_task import Task
-from slurm_launch.slurm_jobs import QueuePlace, parse_place
-from slurm_launch.watching import Feed, Sight
+from slurm_launch.runs.growing_file import LogFile
+from slurm_launch.runs.log_phases import Lives
+from slurm_launch.slurm.jobs import QueuePlace, parse_place
+from slurm_launch.status import lookup
+from slurm_launch.status import watch_messages as words
+from slurm_launch.status.report import clock
+from slurm_launch.status.task import Task
+from slurm_launch.status.watch import Feed, Sight
 from tests.unit.some_run import END, JOINED, START, STARTING, some_run
 
 AT = datetime(2026, 11, 16, 9, 6, tzinfo=timezone.utc)
@@ -34,7 +34,7 @@ def task(state: str, log: str = "", task_id: str = "12", **known: Any) -> Task:
     lives = Lives()
     for line in log.splitlines():
         lives.take(line)
-    return observe.with_life(found, lives.last)
+    return lookup.with_life(found, lives.last)
 
 
 def sight(tmp_path: Path, *tasks: Task, place: QueuePlace | None = None, problem: str | None = None) -> Sight:

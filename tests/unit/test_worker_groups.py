@@ -10,12 +10,19 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from slurm_launch import LaunchSpec, config, slurm_jobs
-from slurm_launch.components import components, groups, ray_labels, ray_resources
-from slurm_launch.directives import directive_lines
+from slurm_launch import LaunchSpec
+from slurm_launch.config import resolve
 from slurm_launch.errors import InvalidSpec
-from slurm_launch.values import BadValue
-from slurm_launch.worker_groups import WorkerGroup, parse
+from slurm_launch.rendering.directives import directive_lines
+from slurm_launch.slurm import jobs
+from slurm_launch.spec.checks import BadValue
+from slurm_launch.spec.hetjob import (
+    components,
+    groups,
+    ray_labels,
+    ray_resources,
+)
+from slurm_launch.spec.worker_groups import WorkerGroup, parse
 
 PLAIN: dict[str, Any] = {"exp_name": "t", "command": "true"}
 
@@ -88,7 +95,7 @@ def test_a_value_of_a_mapping_stays_one(partition: str, tmp_path: Path) -> None:
     assert groups(spec(worker_group=[group])) == [wanted]
     for written in (group, [group]):
         (tmp_path / "slurm-launch.yaml").write_text(json.dumps({"worker-group": written}))
-        assert groups(config.resolve(PLAIN, {}, tmp_path).spec()) == [wanted]
+        assert groups(resolve.resolve(PLAIN, {}, tmp_path).spec()) == [wanted]
 
 
 def test_a_word_is_a_label_and_a_resource() -> None:
@@ -186,16 +193,16 @@ def test_in_a_file_a_group_can_be_a_mapping(tmp_path: Path) -> None:
     text = "worker-group:\n- n=1,labels=fast\n- {n: 2, mem: 4G,\n   gpus: 1}\n"
     (tmp_path / "slurm-launch.yaml").write_text(text)
     flags = {"exp_name": "t", "command": "true"}
-    found = config.resolve(flags, {}, tmp_path)
+    found = resolve.resolve(flags, {}, tmp_path)
     assert found.spec().worker_group == ("n=1,labels=fast", "n=2,mem=4G,gpus=1")
     (tmp_path / "slurm-launch.yaml").write_text("worker-group: {n: 2}\n")
-    assert config.resolve(flags, {}, tmp_path).spec().worker_group == ("n=2",)
+    assert resolve.resolve(flags, {}, tmp_path).spec().worker_group == ("n=2",)
     (tmp_path / "slurm-launch.yaml").write_text("worker-group:\n- n=1\n- {n: 2, n: 3}\n")
     with pytest.raises(InvalidSpec, match="worker-group has n twice"):
-        config.resolve(flags, {}, tmp_path).spec()
+        resolve.resolve(flags, {}, tmp_path).spec()
     (tmp_path / "slurm-launch.yaml").write_text("worker-group:\n- n=1\n- {n: 2, gpu: 3}\n")
     with pytest.raises(InvalidSpec) as caught:
-        config.resolve(flags, {}, tmp_path).spec()
+        resolve.resolve(flags, {}, tmp_path).spec()
     assert "unknown key: 'gpu'" in str(caught.value.problems[0])
     assert "slurm-launch.yaml:3" in str(caught.value.problems[0])
 
@@ -208,12 +215,12 @@ def test_components_are_one_job() -> None:
         f"12+{part}|RUNNING|0:0|None|0|{count}|{nodes}|main|alice|N/A|N/A|N/A|/r/t.sh|t|\n"
         for part, count, nodes in ((1, 2, "n[2-3]"), (0, 1, "n1"), (10, 1, "n9"), (2, 1, "n4"))
     ]
-    (job,) = slurm_jobs.parse_squeue("".join(lines))
+    (job,) = jobs.parse_squeue("".join(lines))
     assert (job.id, job.state, job.nodes, job.num_nodes) == ("12", "RUNNING", "n1,n[2-3],n4,n9", 5)
     assert job.parts == ("n1", "n[2-3]", "n4", "n9")
-    argv = slurm_jobs.step_argv("12", "n3", parts=job.parts)
+    argv = jobs.step_argv("12", "n3", parts=job.parts)
     assert "--het-group=1" in argv
-    assert not any(word.startswith("--het-group") for word in slurm_jobs.step_argv("12", "n3"))
+    assert not any(word.startswith("--het-group") for word in jobs.step_argv("12", "n3"))
 
 
 def test_the_reason_to_wait_may_stand_with_any_component() -> None:
@@ -221,13 +228,13 @@ def test_the_reason_to_wait_may_stand_with_any_component() -> None:
         f"12+{part}|PENDING|0:0|{reason}|0|1||main|alice|N/A|N/A|N/A|/r/t.sh|t|\n"
         for part, reason in ((0, "None"), (1, "Resources"))
     ]
-    (job,) = slurm_jobs.parse_squeue("".join(lines))
+    (job,) = jobs.parse_squeue("".join(lines))
     assert (job.reason, job.nodes, job.num_nodes) == ("Resources", None, 2)
 
 
 def test_sacct_and_scontrol_tell_the_same() -> None:
     lines = "".join(f"12+{part}|FAILED|7:0|1|n{part}|main|alice||||t|\n" for part in (0, 1))
-    (job,) = slurm_jobs.parse_sacct(lines)
+    (job,) = jobs.parse_sacct(lines)
     assert (job.id, job.code, job.nodes) == ("12", 7, "n0,n1")
     lines = "".join(
         f"JobId={12 + part} HetJobId=12 HetJobOffset={part} JobName=t HetJobIdSet=12-13 UserId=alice(7001)"
@@ -235,12 +242,12 @@ def test_sacct_and_scontrol_tell_the_same() -> None:
         f" NodeList=n{part} NumNodes=1\n"
         for part in (0, 1)
     )
-    (job,) = slurm_jobs.parse_show_job(lines)
+    (job,) = jobs.parse_show_job(lines)
     assert (job.id, job.code, job.nodes, job.num_nodes) == ("12", 7, "n0,n1", 2)
 
 
 def test_a_waiting_job_has_one_place_in_the_queue() -> None:
     text = "9|5|bob|Resources\n12+0|4|alice|Priority\n12+1|4|alice|Priority\n13|3|bob|Priority\n"
-    place = slurm_jobs.parse_place(text, "12")
+    place = jobs.parse_place(text, "12")
     assert place is not None
     assert (place.place, place.of) == (2, 3)

@@ -1,0 +1,65 @@
+"""`slurm-launch status`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from datetime import datetime, timezone
+from typing import Annotated
+
+import typer
+
+from slurm_launch.cli.output import markup, print_json, printable
+from slurm_launch.cli.run_argument import RunArgument, asking, found
+from slurm_launch.cli.table import print_table
+from slurm_launch.slurm import array_ids
+from slurm_launch.status import lookup, report
+from slurm_launch.status.task_points import points_of
+from slurm_launch.status.task_table import task_rows
+
+app = typer.Typer(add_completion=False, rich_markup_mode=markup())
+
+
+@app.command(help="Tell how a run is doing: queue, nodes, phase, times, outcome.")
+def status(
+    run_argument: RunArgument = None,
+    timings: Annotated[bool, typer.Option("--timings", help="Show how long each part took, as bars.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+) -> int:
+    run = found(run_argument)
+    tasks = lookup.look(run, asking())
+    run = lookup.remember(run, tasks)
+    tasks = lookup.these(run, tasks, array_ids.task_ids_in(run, run_argument))
+    now, points = datetime.now(timezone.utc), points_of(run)
+    if as_json:
+        print_json(**report.as_json(run, tasks, now, points))
+        return 0
+    several = len(tasks) > 1 or (bool(points.by_number) and report.tasks_in(tasks[0]) > 1)
+    if several and not timings:
+        print(printable(f"{run.name}: {report.summary(tasks)}", sys.stdout))
+        print_table(task_rows(run, tasks, points, now), "  ")
+        return 0
+    print(printable(f"{run.name}", sys.stdout))
+    for task in tasks:
+        point = points.of(task.id) or {}
+        rows = [("job", task.id or "none: sbatch was interrupted")]
+        rows += [("point", " ".join(f"{key}={value}" for key, value in point.items()))] if point else []
+        rows += report.status_rows(run, task, now)
+        for label, text in rows:
+            print(f"  {label:<10} {printable(text, sys.stdout)}")
+        if timings:
+            for line in report.timing_rows(task, now, _width(), _block()):
+                print(f"  {line}")
+    return 0
+
+
+def _width() -> int:
+    return max(10, min(60, shutil.get_terminal_size().columns - 40))
+
+
+def _block() -> str:
+    try:
+        "█".encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return "#"
+    return "█"

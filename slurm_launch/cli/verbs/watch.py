@@ -1,0 +1,50 @@
+"""`slurm-launch watch`."""
+
+from __future__ import annotations
+
+import typer
+
+from slurm_launch.cli import watch_view
+from slurm_launch.cli.output import markup, note
+from slurm_launch.cli.run_argument import RunArgument, asking, found
+from slurm_launch.cli.signals import ended_in_order
+from slurm_launch.control import running_job
+from slurm_launch.errors import NoCommandCode
+from slurm_launch.runs.record import Run
+from slurm_launch.slurm import array_ids
+from slurm_launch.status import wait
+from slurm_launch.status.watch import Watch
+
+app = typer.Typer(add_completion=False, rich_markup_mode=markup())
+
+
+@app.command()
+def watch(run: RunArgument = None) -> int:
+    """Watch a run to its end: the queue, the nodes that join, the command's output, the outcome.
+
+    Ctrl-C stops watching; the job goes on. Exits with the command's own code, or with 5 when the job ended without one.
+    """
+    chosen = found(run)
+    return watched(chosen, running_job.task_of(chosen, run))
+
+
+def watched(run: Run, task: str | None = None) -> int:
+    """Show a run until it ends; the command's exit code, or NoCommandCode."""
+    ask = asking()
+    wait.Follower(run, ask)  # a run without a job: told before the screen changes
+    with ended_in_order():
+        view = watch_view.chosen(labels=array_ids.array_of(run) is not None and task is None)
+        try:
+            watch = Watch(run, view, ask, task=task)
+            watch.to_its_end()
+        except KeyboardInterrupt:
+            view.close()
+            note(wait.goes_on(task or run.job_id))
+            raise
+        finally:
+            view.close()
+    view.end(watch.sight)
+    try:
+        return watch.code()
+    except NoCommandCode as error:  # why has just been said
+        return error.exit_code

@@ -1,0 +1,54 @@
+"""The table of a sweep, `<name>.points.csv`: which point each task of its array has. For people and spreadsheets too.
+
+task,job,lr,seed,log
+0,1234_0,1e-3,0,/home/me/test_20261116-025047_0.log
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slurm_launch.runs import files as run_files
+from slurm_launch.slurm import array_ids
+
+if TYPE_CHECKING:
+    from slurm_launch.runs.record import Run
+    from slurm_launch.spec.sweep_points import Points
+
+_BEFORE, _AFTER = ["task", "job"], ["log"]  # the columns around the keys: these may have any names
+
+
+def write(run: Run, points: Points) -> None:
+    """Create the table of a run that has its job; one that exists is never overwritten."""
+    if run.points is None:
+        return
+    stem = run.log.removesuffix(".log")
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow([*_BEFORE, *points.keys, *_AFTER])
+    for task in array_ids.array_numbers(array_ids.array_of(run) or ""):
+        table.writerow([task, f"{run.job_id}_{task}", *points.rows[task], f"{stem}_{task}.log"])
+    path = Path(run.points)
+    try:
+        run_files.write_new(path, text.getvalue().encode("utf-8"), 0o600)
+    except OSError as error:
+        raise run_files.unwritable(path, error) from None
+
+
+def read(run: Run) -> dict[int, dict[str, str]]:
+    """The point of each task, by its number. Nothing of a run that is no sweep, or whose table is gone or damaged."""
+    if run.points is None:
+        return {}
+    try:
+        with open(run.points, encoding="utf-8", newline="") as file:
+            rows = iter(csv.reader(file, strict=True))
+            header = next(rows)
+            if header[:2] != _BEFORE or header[2:][-1:] != _AFTER:
+                return {}
+            keys = header[2:-1]
+            return {int(task): dict(zip(keys, values, strict=True)) for task, _, *values, _ in rows}
+    except (OSError, ValueError, StopIteration, csv.Error):
+        return {}

@@ -1,0 +1,3 @@
+"""What can be requested: the model with every option, the checks of values, conflicts, container runtimes, worker
+groups, sweep points. Pure.
+"""

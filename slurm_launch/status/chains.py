@@ -1,0 +1,60 @@
+"""The links of a chain: which of them never ran because the work was done, and how the chain as a whole has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from slurm_launch.runs import log_phases
+from slurm_launch.slurm import array_ids
+
+if TYPE_CHECKING:
+    from slurm_launch.runs.record import Run
+    from slurm_launch.status.task import Task
+
+NOT_NEEDED = "ChainOver"  # the reason of such a link; Slurm has no word for it
+IN_A_WORD = "not needed"
+IN_WORDS = "was not needed: the chain was over before it"
+
+
+def with_reasons(run: Run, tasks: Sequence[Task]) -> list[Task]:
+    """The tasks of a run; of those that a link of its chain has cancelled, the reason tells it.
+
+    Slurm forgets at once the tasks of an array that are cancelled while they wait, or calls them cancelled only. The
+    log of the last link that ran knows better."""
+    if run.spec.get("chain-while") not in ("ok", "notok"):
+        return list(tasks)
+    ran = [task for task in tasks if not _never_ran(task)]
+    if not ran or len(ran) == len(tasks) or not is_over(ran[-1].log, _number(ran[-1])):
+        return list(tasks)
+    return [_not_needed(task) if _never_ran(task) and _number(task) > _number(ran[-1]) else task for task in tasks]
+
+
+def _never_ran(task: Task) -> bool:
+    return not task.nodes and (task.state == "CANCELLED" or task.source == "none")
+
+
+def _not_needed(task: Task) -> Task:
+    source = "log" if task.source == "none" else task.source
+    return replace(task, state="CANCELLED", source=source, reason=NOT_NEEDED)
+
+
+def is_over(log: str, link: int) -> bool:
+    """Whether a link's log tells that it has ended the chain."""
+    lines = log_phases.tail(log).splitlines()
+    phases = [phase for line in lines if (phase := log_phases.phase_of(line)) is not None]
+    return any(phase.name == "chain" and phase.value("link") == str(link) for phase in phases)
+
+
+def _number(task: Task) -> int:
+    """Of several that waited together, the first."""
+    return int(array_ids.task_ids(task.id)[0].rpartition("_")[2])
+
+
+def that_count(run: Run, tasks: Sequence[Task]) -> list[Task]:
+    """The tasks by whose exit codes the run is judged: of a chain the last link that ran, of an array all."""
+    if not run.spec.get("chain"):
+        return list(tasks)
+    wanted = [task for task in tasks if task.reason != NOT_NEEDED]
+    return [max(wanted or tasks, key=_number)]
