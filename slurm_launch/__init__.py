@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from slurm_launch.launch.submit import render, submit
     from slurm_launch.rehearsal.rehearse import Rehearsal, rehearse
     from slurm_launch.runs.record import Run
-    from slurm_launch.spec.model import LaunchSpec
+    from slurm_launch.spec.launch_spec import LaunchSpec
 
 __version__ = "0.1.0"
 __all__ = ["LaunchError", "LaunchSpec", "Rehearsal", "Run", "__version__", "rehearse", "render", "submit"]
 
 _HOMES = {
     "LaunchError": "errors",
-    "LaunchSpec": "spec.model",
+    "LaunchSpec": "spec.launch_spec",
     "Rehearsal": "rehearsal.rehearse",
     "Run": "runs.record",
     "rehearse": "rehearsal.rehearse",
-    "render": "launch.submit",
+    "render": "launch.script",
     "submit": "launch.submit",
 }
 

@@ -1,6 +1,18 @@
-"""The errors that a user may meet, each with its exit code. Nothing here prints."""
+"""The errors that a user may meet, each with its exit code, and how values and notices are reported. Never prints."""
 
 from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+Notify = Callable[[str], object]  # receives what the user should know besides the result, one line at a time
+warn: Notify = logging.getLogger("slurm_launch").warning
+
+
+def show(value: object, limit: int = 60) -> str:
+    """A value as an error message quotes it: control characters visible, never pages long."""
+    text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
+    return text if len(text) <= limit else text[:limit] + "..."
 
 
 class LaunchError(Exception):

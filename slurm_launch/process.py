@@ -17,6 +17,8 @@ from typing import Protocol
 from slurm_launch.errors import LaunchError, SlurmUnavailable, UsageError
 
 SLURM_PROGRAMS = frozenset({"sbatch", "squeue", "scontrol", "sacct", "scancel", "srun", "sinfo"})
+PathText = str | os.PathLike[str]
+TIMEOUT = 60.0  # seconds that Slurm has for an answer
 GRACE = 1.0  # seconds between asking a process to end and making it
 
 

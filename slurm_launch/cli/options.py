@@ -18,13 +18,10 @@ from slurm_launch.config import resolve as config_resolve
 from slurm_launch.config.files import profile_names
 from slurm_launch.config.layers import is_list
 from slurm_launch.errors import UsageError
-from slurm_launch.rendering.render import Embedded, read_embedded
-from slurm_launch.spec.model import (
-    LaunchSpec,
-    Option,
-    flag_name,
-    options,
-)
+from slurm_launch.spec.launch_spec import LaunchSpec
+from slurm_launch.spec.model import options
+from slurm_launch.spec.option import Option, flag_name
+from slurm_launch.spec.script_header import EmbeddedSpec, read_embedded
 from slurm_launch.spec.sweep_points import Points
 
 WORDS = "words"  # the parameter that holds the command after --
@@ -82,7 +79,7 @@ _NEVER_EMPTY = ("after", "after_ok", "after_any", "after_notok", "worker_group")
 
 
 def resolve(
-    flags: dict[str, Any], embedded: Embedded | None = None, only: Collection[str] | None = None
+    flags: dict[str, Any], embedded: EmbeddedSpec | None = None, only: Collection[str] | None = None
 ) -> config_resolve.Resolution:
     """All layers as this process sees them; warnings are printed."""
     for name in _NEVER_EMPTY:
@@ -100,7 +97,7 @@ def resolve(
     return found
 
 
-def read_script(path: str | None) -> Embedded | None:
+def read_script(path: str | None) -> EmbeddedSpec | None:
     """The spec in the header of the script that --from names."""
     if path is None:
         return None
@@ -112,7 +109,7 @@ def read_script(path: str | None) -> Embedded | None:
     return read_embedded(text, path)
 
 
-def points_from(embedded: Embedded | None, found: config_resolve.Resolution) -> Points | None:
+def points_from(embedded: EmbeddedSpec | None, found: config_resolve.Resolution) -> Points | None:
     """The points that stand in the script of --from; None when there are others now, or none."""
     if embedded is None or not any(found.values.get(name) for name in ("sweep", "sweep_file")):
         return None
@@ -120,9 +117,9 @@ def points_from(embedded: Embedded | None, found: config_resolve.Resolution) -> 
     return embedded.points if all(source.startswith(f"{embedded.script} (") for source in here) else None
 
 
-def origin(found: config_resolve.Resolution) -> Embedded:
+def origin(found: config_resolve.Resolution) -> EmbeddedSpec:
     """What the script's header is to say about where its values come from."""
-    return Embedded(own=found.own, site=found.site)
+    return EmbeddedSpec(own=found.own, site=found.site)
 
 
 # Everything is taken as text: the checks are the spec's own, with messages of one kind wherever a value comes from.

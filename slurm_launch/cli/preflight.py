@@ -8,9 +8,9 @@ from pathlib import Path
 from slurm_launch.cli.output import warn
 from slurm_launch.config import resolve
 from slurm_launch.errors import UsageError
-from slurm_launch.rendering.render import Embedded
 from slurm_launch.spec.container_runtimes import is_file
-from slurm_launch.spec.model import LaunchSpec
+from slurm_launch.spec.launch_spec import LaunchSpec
+from slurm_launch.spec.script_header import EmbeddedSpec
 
 
 def checked(found: resolve.Resolution, old: LaunchSpec | None = None) -> LaunchSpec:
@@ -33,7 +33,7 @@ def warn_of_lost_container(old: LaunchSpec | None, new: LaunchSpec) -> None:
             warn(text)
 
 
-def warn_of_lost_points(embedded: Embedded | None, new: LaunchSpec) -> None:
+def warn_of_lost_points(embedded: EmbeddedSpec | None, new: LaunchSpec) -> None:
     if embedded is not None and embedded.points is not None and not new.is_sweep:
         from slurm_launch.launch.spec_diff import lost_keys
 
@@ -42,7 +42,7 @@ def warn_of_lost_points(embedded: Embedded | None, new: LaunchSpec) -> None:
             warn(f"{text}; give another --command")
 
 
-def old_spec(embedded: Embedded | None) -> LaunchSpec | None:
+def old_spec(embedded: EmbeddedSpec | None) -> LaunchSpec | None:
     """The job that a script was made for, without this machine; None when it cannot be told."""
     if embedded is None:
         return None

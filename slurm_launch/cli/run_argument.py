@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from slurm_launch.errors import UsageError
-from slurm_launch.runs import index
+from slurm_launch.runs import index, search
 from slurm_launch.runs.record import Run
-from slurm_launch.slurm.client import Asking
+from slurm_launch.slurm.client import SlurmClient
 
 HELP = (
     "A job id, a run's name or the beginning of it, or the path of its .sh, .log or .json."
@@ -32,7 +32,7 @@ RunArgument = Annotated[str | None, typer.Argument(metavar="RUN", help=HELP, aut
 
 def found(argument: str | None, among: Callable[[list[Run]], Run | None] | None = None) -> Run:
     """The run that is meant; of several `among` may choose one."""
-    return index.find(argument, os.environ, current_directory(), among)
+    return search.find(argument, os.environ, current_directory(), among)
 
 
 def current_directory() -> Path:
@@ -42,6 +42,6 @@ def current_directory() -> Path:
         raise UsageError("the current directory does not exist any more", hint="cd to one that does") from None
 
 
-def asking() -> Asking:
+def slurm_client() -> SlurmClient:
     """How this process asks Slurm."""
-    return Asking(os.environ)
+    return SlurmClient(os.environ)

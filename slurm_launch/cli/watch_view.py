@@ -220,11 +220,11 @@ def _about(task: Task, sight: Sight, width: int, at: datetime, bar: tuple[str, s
     since = task.times.get("command-start" if task.phase == "command" else "started")
     lasts = f", for {duration((at - since).total_seconds())}" if since else ""
     said = [(f"{task.in_words}{lasts}{nodes}{words.again(task)}", "cyan")]
-    life = task.life
-    if life is not None and task.phase == "bring-up" and life.count:
-        said.append((_progress(len(life.joined), life.count, width, bar), "green"))
-    if life is not None and life.lost:
-        said.append((f"lost: {' '.join(life.lost[-5:])}", "red"))
+    attempt = task.attempt
+    if attempt is not None and task.phase == "bring-up" and attempt.count:
+        said.append((_progress(len(attempt.joined), attempt.count, width, bar), "green"))
+    if attempt is not None and attempt.lost:
+        said.append((f"lost: {' '.join(attempt.lost[-5:])}", "red"))
     return said
 
 

@@ -22,10 +22,10 @@ from slurm_launch.config.layers import (
     is_list,
     is_mapping,
 )
-from slurm_launch.errors import UsageError
-from slurm_launch.spec.checks import show
+from slurm_launch.errors import UsageError, show
 from slurm_launch.spec.worker_groups import quoted
 
+NO_PROFILE = ("", "none")  # --profile none: not even the one that this machine's name would choose
 PROJECT_FILE = "slurm-launch.yaml"
 FOLDER = "slurm-launch"  # below $XDG_CONFIG_HOME and /etc/xdg
 MAX_BYTES = 1 << 20  # nobody's settings are larger; --config /dev/zero must end
@@ -82,8 +82,6 @@ def profile_names(env: Mapping[str, str]) -> list[str]:
 
 def profile_target(name: str, source: str, env: Mapping[str, str], hint: str = "") -> Path:
     """Where the user's profile of that name goes; told before any work is done when it cannot."""
-    from slurm_launch.config.site_files import NO_PROFILE
-
     folder = user_folder(env)
     at = f"flag {source}" if source.startswith("--") else None
     if folder is None:

@@ -8,14 +8,11 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, get_args
 
-from slurm_launch.errors import UsageError
-from slurm_launch.spec.checks import code, is_yes, show
-from slurm_launch.spec.model import (
-    ALTERNATIVES,
-    LaunchSpec,
-    flag_name,
-    options,
-)
+from slurm_launch.errors import UsageError, show
+from slurm_launch.spec.checks import code, is_yes
+from slurm_launch.spec.launch_spec import LaunchSpec
+from slurm_launch.spec.model import options
+from slurm_launch.spec.option import ALTERNATIVES, flag_name
 from slurm_launch.spec.sweep_points import written
 
 # Lists in which a second item like the first says nothing new. Arguments and code may well repeat.

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, get_args
 
-from slurm_launch.errors import UsageError
-from slurm_launch.spec.checks import show
-from slurm_launch.spec.model import LaunchSpec, flag_name, options
+from slurm_launch.errors import UsageError, show
+from slurm_launch.spec.launch_spec import LaunchSpec
+from slurm_launch.spec.model import options
+from slurm_launch.spec.option import flag_name
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails

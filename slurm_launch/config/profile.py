@@ -23,10 +23,10 @@ from slurm_launch.config.layers import (
     plain_layer,
     sources_of,
 )
-from slurm_launch.errors import UsageError
+from slurm_launch.errors import UsageError, show
 from slurm_launch.spec import checks, container_checks
-from slurm_launch.spec.checks import BadValue, show
-from slurm_launch.spec.model import LaunchSpec
+from slurm_launch.spec.checks import BadValue
+from slurm_launch.spec.launch_spec import LaunchSpec
 
 At = Callable[..., str]  # the way to a value, key by key -> where it stands
 RUNTIMES = tuple(name for name in get_args(LaunchSpec.model_fields["container_runtime"].annotation) if name != "none")

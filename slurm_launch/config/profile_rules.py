@@ -14,10 +14,14 @@ from slurm_launch.config.layers import (
     value_of,
 )
 from slurm_launch.config.profile import Partition, Site
+from slurm_launch.errors import show
+from slurm_launch.slurm import hostlist
+from slurm_launch.slurm.times import seconds
 from slurm_launch.spec import checks
-from slurm_launch.spec.checks import BadValue, seconds, show
+from slurm_launch.spec.checks import BadValue
 from slurm_launch.spec.hetjob import components
-from slurm_launch.spec.model import NEEDS, LaunchSpec, flag_name
+from slurm_launch.spec.launch_spec import LaunchSpec
+from slurm_launch.spec.option import NEEDS, flag_name
 from slurm_launch.spec.worker_groups import parse
 
 _IMAGES = ("container_image", "head_image", "worker_image")
@@ -78,7 +82,7 @@ def _look_at_hosts(job: Job, site: Site) -> None:
     if not isinstance(text, str):
         return
     try:
-        hosts = checks.hosts(text)
+        hosts = hostlist.expand(text)
     except Exception:  # the spec's own check will say what is wrong with it
         return
     kinds = _by_type(hosts, site.node_types or {})

@@ -14,9 +14,9 @@ from typing import Any
 
 from slurm_launch.config.files import read_text
 from slurm_launch.config.profile import read_site, regex
-from slurm_launch.errors import InvalidSpec, UsageError
+from slurm_launch.errors import InvalidSpec, UsageError, show
 from slurm_launch.spec import checks, container_checks
-from slurm_launch.spec.checks import BadValue, show
+from slurm_launch.spec.checks import BadValue
 
 OPTIONS = {"fileroot": "run_dir", "default_mount": "container_mounts"}
 FACTS = {

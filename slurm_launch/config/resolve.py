@@ -32,16 +32,16 @@ from slurm_launch.config.site_files import (
     forbidden_keys,
     is_none,
 )
-from slurm_launch.errors import InvalidSpec, UsageError
-from slurm_launch.slurm import sbatch
-from slurm_launch.spec.checks import show
-from slurm_launch.spec.model import NEEDS, LaunchSpec, flag_name
+from slurm_launch.errors import InvalidSpec, UsageError, show
+from slurm_launch.slurm import environment as slurm_environment
+from slurm_launch.spec.launch_spec import LaunchSpec
+from slurm_launch.spec.option import NEEDS, flag_name
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
     from slurm_launch.config.profile import Site
-    from slurm_launch.rendering.render import Embedded
+    from slurm_launch.spec.script_header import EmbeddedSpec
 
 PREFIX = "SLAUNCH_"
 # Variables of ours that are no options: read by the command itself, or set in jobs by the script.
@@ -117,7 +117,7 @@ def resolve(
     flags: Mapping[str, Any],
     env: Mapping[str, str],
     cwd: Path,
-    embedded: Embedded | None = None,
+    embedded: EmbeddedSpec | None = None,
     only: Collection[str] | None = None,
 ) -> Resolution:
     """Read and merge all layers. Bad input is collected in `problems` and raised by `spec()`.
@@ -130,7 +130,7 @@ class _Reader:
     """One resolution at work: the layers as they are read, and what was noticed on the way."""
 
     def __init__(
-        self, env: Mapping[str, str], cwd: Path, embedded: Embedded | None, only: Collection[str] | None
+        self, env: Mapping[str, str], cwd: Path, embedded: EmbeddedSpec | None, only: Collection[str] | None
     ) -> None:
         self.env, self.cwd, self.embedded = env, cwd, embedded
         self.only = LaunchSpec.model_fields if only is None else only
@@ -208,7 +208,11 @@ class _Reader:
     def _env_layer(self) -> Layer:
         layer: Layer = {}
         for variable in sorted(self.env):
-            if not variable.startswith(PREFIX) or variable in RESERVED or variable in sbatch.of_outer_job(self.env):
+            if (
+                not variable.startswith(PREFIX)
+                or variable in RESERVED
+                or variable in slurm_environment.of_outer_job(self.env)
+            ):
                 continue
             name, text, at = variable[len(PREFIX) :].lower(), self.env[variable], f"env {variable}"
             if name not in LaunchSpec.model_fields or variable != variable.upper():
@@ -277,7 +281,7 @@ class _Reader:
                 self.findings.problems.append(problem)
         return self._plain_layer(values, lambda name: at)
 
-    def _embedded_facts(self, embedded: Embedded) -> Site:
+    def _embedded_facts(self, embedded: EmbeddedSpec) -> Site:
         from slurm_launch.config.profile import FACTS, FACTS_OF_FILES, read_site
 
         def at(*way: str) -> str:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from slurm_launch.config import files as config_files
 from slurm_launch.config.files import PROJECT_FILE
 from slurm_launch.config.layers import Given, Layer, plain_layer
-from slurm_launch.errors import InvalidSpec, UsageError
-from slurm_launch.spec.checks import BadValue, show
+from slurm_launch.errors import InvalidSpec, UsageError, show
+from slurm_launch.spec.checks import BadValue
 from slurm_launch.spec.model import options
 
 if TYPE_CHECKING:  # imported where there is a file: most machines have none
@@ -28,7 +28,6 @@ if TYPE_CHECKING:  # imported where there is a file: most machines have none
 
     Part = tuple[Layer, Site]  # one file's contribution
 
-NO_PROFILE = ("", "none")  # --profile none: not even the one that this machine's name would choose
 CLUSTER_SPEC = "CLUSTER_SPEC_PATH"  # ReaL's own variable
 
 
@@ -55,7 +54,7 @@ class Findings:
 
 def is_none(chosen: Given) -> bool:
     """Whether someone chose that there be no profile."""
-    return chosen.value is None or (isinstance(chosen.value, str) and chosen.value.strip() in NO_PROFILE)
+    return chosen.value is None or (isinstance(chosen.value, str) and chosen.value.strip() in config_files.NO_PROFILE)
 
 
 def forbidden_keys(role: str) -> dict[str, str]:

@@ -8,12 +8,9 @@ from typing import Any
 from slurm_launch.config.files import PROJECT_FILE
 from slurm_launch.config.layers import is_list, is_mapping
 from slurm_launch.config.profile import FACTS, LIMITS, NOT_BY_PARTITION
-from slurm_launch.spec.model import (
-    EXPERIMENT,
-    GROUPS,
-    LaunchSpec,
-    options,
-)
+from slurm_launch.spec.launch_spec import LaunchSpec
+from slurm_launch.spec.model import options
+from slurm_launch.spec.option import EXPERIMENT, GROUPS
 
 SITE = "The cluster itself (docs/profiles.md)"
 _PROJECT_HEAD = f"""\

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slurm_launch.errors import UsageError
+from slurm_launch.errors import UsageError, show
 from slurm_launch.spec import sweep_points
-from slurm_launch.spec.checks import BadValue, show
+from slurm_launch.spec.checks import BadValue
 from slurm_launch.spec.sweep_points import MAX_POINTS, Points
 
 if TYPE_CHECKING:
-    from slurm_launch.spec.model import LaunchSpec
+    from slurm_launch.spec.launch_spec import LaunchSpec
 
 MAX_BYTES = 64 << 20  # more than MAX_POINTS need; --sweep-file /dev/zero must end
 Row = tuple[int, list[tuple[str, Any]]]  # a line of the file, and the point that stands there

@@ -14,17 +14,17 @@ from datetime import datetime, timezone
 from slurm_launch import process
 from slurm_launch.errors import (
     LaunchError,
+    Notify,
     SlurmUnavailable,
     UsageError,
     WrongMoment,
 )
-from slurm_launch.launch.submit import Tell
-from slurm_launch.runs import log_phases
+from slurm_launch.runs import log_phases, search
 from slurm_launch.runs import record as records
 from slurm_launch.runs.record import Run
 from slurm_launch.slurm import array_ids, sbatch
 from slurm_launch.slurm import jobs as slurm_jobs
-from slurm_launch.slurm.client import Asking
+from slurm_launch.slurm.client import SlurmClient
 from slurm_launch.slurm.jobs import JobState
 from slurm_launch.status import lookup
 
@@ -57,7 +57,7 @@ class Survey:
     over: list[str]  # the rest, in words
 
 
-def survey(wanted: Sequence[tuple[Run, str]], ask: Asking, user: str | None = None) -> Survey:
+def survey(wanted: Sequence[tuple[Run, str]], client: SlurmClient, user: str | None = None) -> Survey:
     """What there is to end, by one question to Slurm. Raises UsageError if any of it is not the user's own.
 
     `wanted` are runs, each with the argument that named it."""
@@ -72,12 +72,12 @@ def survey(wanted: Sequence[tuple[Run, str]], ask: Asking, user: str | None = No
             raise UsageError(
                 f"job {run.job_id} is {run.user}'s by its record, and you are {user}", at=run.record, hint=hint
             )
-    states = _states({run.record: run for run, _ in wanted}.values(), ask)
+    states = _states({run.record: run for run, _ in wanted}.values(), client)
     targets: dict[tuple[str | None, str], Target] = {}
     over: dict[str, None] = {}
     for run, argument in wanted:
         there = [one for one in states[run.cluster] if one.id.partition("_")[0] == run.job_id]
-        tasks = array_ids.task_ids_in(run, argument)
+        tasks = search.task_ids_in(run, argument)
         if tasks is not None:
             _check_tasks(run, tasks, there)
             named = set(tasks)
@@ -104,14 +104,14 @@ def _me() -> str:
         return str(os.getuid())
 
 
-def _states(of: Iterable[Run], ask: Asking) -> dict[str | None, list[JobState]]:
+def _states(of: Iterable[Run], client: SlurmClient) -> dict[str | None, list[JobState]]:
     """The jobs of these ids in the queue of each cluster."""
     by_cluster: dict[str | None, list[str]] = {}
     for run in of:
         by_cluster.setdefault(run.cluster, []).append(str(run.job_id))
     found = {}
     for cluster, ids in by_cluster.items():
-        result = ask(slurm_jobs.squeue_argv(",".join(sorted(set(ids), key=int)), cluster, each_task=True))
+        result = client(slurm_jobs.squeue_argv(",".join(sorted(set(ids), key=int)), cluster, each_task=True))
         if result.returncode and not slurm_jobs.is_gone(result.stderr):
             raise slurm_jobs.no_answer(result)
         found[cluster] = slurm_jobs.parse_squeue(result.stdout)
@@ -129,7 +129,7 @@ def _check_identity(run: Run, job: JobState, user: str) -> None:
 
 def _check_tasks(run: Run, tasks: Sequence[str], there: Sequence[JobState]) -> None:
     """A task that the array never had is a slip of the pen, not one that has ended."""
-    array = array_ids.array_of(run)
+    array = run.array_indexes
     known = (
         {f"{run.job_id}_{number}" for number in array_ids.array_numbers(array)} if array else {one.id for one in there}
     )
@@ -149,7 +149,7 @@ def _how(run: Run, task: str | None, there: Sequence[JobState]) -> str:
     return f"job {task or run.job_id} ({run.name}) has ended already{f': {how}' if how else ''}"
 
 
-def send(targets: Sequence[Target], ask: Asking, *, now: bool = False) -> None:
+def send(targets: Sequence[Target], client: SlurmClient, *, now: bool = False) -> None:
     """Ask the scripts of the jobs that run to end them; take the others out of the queue. `now`: end all at once."""
     for cluster in sorted({target.run.cluster for target in targets}, key=str):
         here = [target for target in targets if target.run.cluster == cluster and target.state not in _ENDING]
@@ -157,11 +157,11 @@ def send(targets: Sequence[Target], ask: Asking, *, now: bool = False) -> None:
         plain, waiting = _at_once([target for target in here if target not in gently], gently)
         # what waits first, so that no task starts in the place of one that ends
         if waiting:
-            _scancel(slurm_jobs.scancel_argv(waiting, cluster, state="PENDING"), ask)
+            _scancel(slurm_jobs.scancel_argv(waiting, cluster, state="PENDING"), client)
         if plain:
-            _scancel(slurm_jobs.scancel_argv(plain, cluster), ask)
+            _scancel(slurm_jobs.scancel_argv(plain, cluster), client)
         if gently:
-            _scancel(slurm_jobs.terminate_argv([target.id for target in gently], cluster), ask)
+            _scancel(slurm_jobs.terminate_argv([target.id for target in gently], cluster), client)
 
 
 def _at_once(targets: Sequence[Target], gently: Sequence[Target]) -> tuple[list[str], list[str]]:
@@ -180,8 +180,8 @@ def _at_once(targets: Sequence[Target], gently: Sequence[Target]) -> tuple[list[
     return plain, waiting
 
 
-def _scancel(argv: list[str], ask: Asking) -> None:
-    result = ask(argv)
+def _scancel(argv: list[str], client: SlurmClient) -> None:
+    result = client(argv)
     if result.returncode == 0:
         return
     if sbatch.is_unreachable(result.stderr):
@@ -213,13 +213,13 @@ class _Note:
             records.change(self.record, without)
 
 
-def end(targets: Sequence[Target], ask: Asking, tell: Tell, *, now: bool = False) -> None:
+def end(targets: Sequence[Target], client: SlurmClient, notify: Notify, *, now: bool = False) -> None:
     """Note in the records that it was us, then send it: to Slurm a job that its own script ends is one that failed."""
     for cluster in sorted({target.run.cluster for target in targets}, key=str):
         here = [target for target in targets if target.run.cluster == cluster]
-        notes = _notes(here, tell)
+        notes = _notes(here, notify)
         try:
-            send(here, ask, now=now)
+            send(here, client, now=now)
         except LaunchError as error:
             if not isinstance(error, process.TimedOut) and not sbatch.is_lost(error.message):  # it may have arrived
                 for note in notes:
@@ -227,7 +227,7 @@ def end(targets: Sequence[Target], ask: Asking, tell: Tell, *, now: bool = False
             raise
 
 
-def _notes(targets: Iterable[Target], tell: Tell) -> list[_Note]:
+def _notes(targets: Iterable[Target], notify: Notify) -> list[_Note]:
     when = datetime.now(timezone.utc).isoformat(timespec="seconds")
     by_record: dict[str, list[str]] = {}
     for target in targets:
@@ -237,13 +237,13 @@ def _notes(targets: Iterable[Target], tell: Tell) -> list[_Note]:
         try:
             note.write()
         except UsageError as error:
-            tell(f"the record cannot be changed, so `status` will not know that you cancelled it: {error.message}")
+            notify(f"the record cannot be changed, so `status` will not know that you cancelled it: {error.message}")
     return notes
 
 
 def wait(
     targets: Sequence[Target],
-    ask: Asking,
+    client: SlurmClient,
     *,
     now: bool = False,
     grace: float = GRACE,
@@ -268,7 +268,7 @@ def wait(
             if not told:
                 pause = min(10.0, pause * 2)
             asked = clock()
-            alive = _alive(left, ask)
+            alive = _alive(left, client)
             if alive is None:
                 alive = {(target.run.cluster, target.id): "" for target in left}
             for target in [target for target in left if (target.run.cluster, target.id) not in alive]:
@@ -277,7 +277,7 @@ def wait(
             begun = [] if now else _begun(left, alive, asked_to)
             if begun:
                 with suppress(LaunchError):
-                    send(begun, ask)
+                    send(begun, client)
                     asked_to |= {(target.run.cluster, target.id) for target in begun}
                     began, late = clock(), grace <= 0
             if late:
@@ -288,10 +288,10 @@ def wait(
 _Key = tuple[str | None, str]  # a cluster, and an id
 
 
-def _alive(targets: Sequence[Target], ask: Asking) -> dict[_Key, str] | None:
+def _alive(targets: Sequence[Target], client: SlurmClient) -> dict[_Key, str] | None:
     """The states of those that Slurm has not ended and is not cleaning up after; None when it does not answer."""
     with suppress(SlurmUnavailable):
-        states = _states([target.run for target in targets], ask)
+        states = _states([target.run for target in targets], client)
         return {
             (cluster, one.id): one.state
             for cluster, jobs in states.items()

@@ -13,9 +13,9 @@ from slurm_launch import process
 from slurm_launch.control import running_job
 from slurm_launch.errors import SlurmUnavailable, UsageError, WrongMoment
 from slurm_launch.runs import log_phases
-from slurm_launch.runs.log_phases import Life
-from slurm_launch.slurm import jobs, sbatch
-from slurm_launch.spec.checks import hosts
+from slurm_launch.runs.log_phases import Attempt
+from slurm_launch.slurm import environment as slurm_environment
+from slurm_launch.slurm import hostlist, jobs
 from slurm_launch.status.task import Task
 
 START_LOG = "ray-start.log"
@@ -82,7 +82,7 @@ def _rank(name: str) -> int:
     return next((rank for rank, pattern in enumerate(TELLING) if fnmatch.fnmatchcase(name, pattern)), len(TELLING))
 
 
-def life_of(log: str) -> Life | None:
+def life_of(log: str) -> Attempt | None:
     """The last life that the log tells of."""
     try:
         return log_phases.read(log).last
@@ -91,19 +91,19 @@ def life_of(log: str) -> Life | None:
 
 
 def head_of(log: str) -> str:
-    life = life_of(log)
-    if life is None or life.head is None:
+    attempt = life_of(log)
+    if attempt is None or attempt.head is None:
         hint = "it is known once Ray is being started; --node NAME says which one you mean"
         raise WrongMoment("the log does not tell which node is the head", at=log, hint=hint)
-    return life.head
+    return attempt.head
 
 
 def nodes_of(log: str, task: Task | None = None) -> list[str]:
     """The job's nodes as far as they are known, the head first."""
-    life = life_of(log)
-    known = [life.head] if life and life.head else []
-    known += hosts(task.nodes) if task and task.nodes else []
-    known += list(life.joined) if life else []
+    attempt = life_of(log)
+    known = [attempt.head] if attempt and attempt.head else []
+    known += hostlist.expand(task.nodes) if task and task.nodes else []
+    known += list(attempt.joined) if attempt else []
     return list(dict.fromkeys([*known, *kept_nodes(log)]))
 
 
@@ -161,22 +161,22 @@ def show_from_node(
     interact: Interact = process.interact,
 ) -> int:
     """Show the logs on a node of a running job, on our own stdout; returns tail's exit code."""
-    life = task.life
-    if life is None or life.directory is None:
+    attempt = task.attempt
+    if attempt is None or attempt.directory is None:
         raise not_there(node, task.log, task)
-    job = life.job or task.id
+    job = attempt.job or task.id
     known = nodes_of(task.log, task)
     index = known.index(node) if node in known else 0
     lines = "+1" if tail is None else str(tail)
     code = _RAY if ray else _FOLLOW if follow else _START
-    words = ["bash", "-c", code, "logs", life.directory, str(index), lines]
+    words = ["bash", "-c", code, "logs", attempt.directory, str(index), lines]
     words += [str(MOST_FILES), *TELLING] if ray else []
     # The job's end is the step's, which slurmstepd tells aloud.
     ear = running_job.Ear(
         lambda data: None if follow and b"slurmstepd" in data and b"*** STEP " in data else hear(data)
     )
     argv = [*jobs.step_argv(job, node, cluster, parts=task.parts), "--input=none", *words]
-    result = interact(argv, env=sbatch.query_env(env), hear=ear.hear)
+    result = interact(argv, env=slurm_environment.query_env(env), hear=ear.hear)
     ear.close()
     if result == NOT_THERE:
         raise not_there(node, task.log, task)
@@ -192,6 +192,6 @@ def show_from_node(
 
 def in_order(log: str, nodes: Sequence[str]) -> list[str]:
     """The nodes whose logs were kept: the one that failed first, then the head."""
-    life = life_of(log)
-    first = [life.end.node if life and life.end else None, life.head if life else None]
+    attempt = life_of(log)
+    first = [attempt.end.node if attempt and attempt.end else None, attempt.head if attempt else None]
     return [*dict.fromkeys(node for node in first if node in nodes and node), *(n for n in nodes if n not in first)]

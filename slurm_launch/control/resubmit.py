@@ -14,15 +14,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from slurm_launch.errors import UsageError
-from slurm_launch.rendering.render import Embedded, read_embedded
+from slurm_launch.errors import UsageError, show
 from slurm_launch.runs import files as run_files
 from slurm_launch.runs import index
 from slurm_launch.runs import record as run_record
 from slurm_launch.runs.record import Run
 from slurm_launch.slurm import array_ids
-from slurm_launch.slurm.client import Asking
+from slurm_launch.slurm.client import SlurmClient
 from slurm_launch.spec import array_checks, checks
+from slurm_launch.spec.script_header import EmbeddedSpec, read_embedded
 from slurm_launch.status import lookup
 from slurm_launch.status.task import UNKNOWN, Task
 from slurm_launch.status.task_points import short
@@ -59,7 +59,7 @@ def task_id(run: Run, number: Number) -> str:
 
 
 def numbers_of(run: Run) -> list[Number]:
-    array = array_ids.array_of(run)
+    array = run.array_indexes
     return [None] if array is None else list(array_ids.array_numbers(array))
 
 
@@ -75,7 +75,7 @@ def chosen(run: Run, text: str, flag: str) -> list[Number]:
     if there == [None]:
         raise UsageError(f"{run.name} is no array: it has no tasks to choose from", at=flag, hint=f"leave {flag} out")
     try:
-        array_checks.task_numbers(text, f"{checks.show(text)} names no tasks", "write 3,7 or 3,7-9")
+        array_checks.task_numbers(text, f"{show(text)} names no tasks", "write 3,7 or 3,7-9")
     except checks.BadValue as error:
         raise UsageError(str(error), at=flag, hint=error.hint) from None
     wanted: list[Number] = list(array_ids.array_numbers(text))
@@ -153,14 +153,14 @@ def first_of(candidates: Sequence[Run], find: Find) -> Run | None:
     return candidates[0] if reached.issuperset((run.name, run.job_id) for run in candidates) else None
 
 
-def outcomes(lasts: Iterable[Last], ask: Asking) -> Outcomes:
+def outcomes(lasts: Iterable[Last], client: SlurmClient) -> Outcomes:
     """How these tasks ended, as far as anybody knows. What is learned is remembered in the records."""
     told = Outcomes([], [], [])
     for last in lasts:
         if last.lost is not None:
             told.unknown.append(f"{_listed(last.ids)} (run again as {last.lost}, whose record is gone)")
             continue
-        tasks = lookup.look(last.run, ask, logs=False)
+        tasks = lookup.look(last.run, client, logs=False)
         lookup.remember(last.run, tasks)
         by_id = {one: task for task in tasks for one in array_ids.task_ids(task.id)}
         bad, going, unknown = [], [], []
@@ -204,7 +204,7 @@ class Origin:
     """What a run was made from."""
 
     script: str
-    embedded: Embedded
+    embedded: EmbeddedSpec
     edited: bool
 
 

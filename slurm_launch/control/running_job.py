@@ -13,12 +13,13 @@ from slurm_launch.errors import (
     UsageError,
     WrongMoment,
 )
-from slurm_launch.rendering.render import TEMPLATES
-from slurm_launch.runs import log_phases
-from slurm_launch.runs.log_phases import Life
+from slurm_launch.rendering.templates import TEMPLATES
+from slurm_launch.runs import log_phases, search
+from slurm_launch.runs.log_phases import Attempt
 from slurm_launch.runs.record import Run
-from slurm_launch.slurm import array_ids, jobs, sbatch
-from slurm_launch.slurm.client import Asking
+from slurm_launch.slurm import environment as slurm_environment
+from slurm_launch.slurm import jobs
+from slurm_launch.slurm.client import SlurmClient
 from slurm_launch.status import lookup
 from slurm_launch.status.task import Task
 
@@ -32,35 +33,37 @@ class Place:
     job: str  # Slurm's number for it: a task of an array has one of its own
     head: str
     directory: str  # the beginning of the job's directories on the nodes
-    life: Life
+    attempt: Attempt
     log: str
     parts: tuple[str, ...] = ()  # the nodes of each component of a heterogeneous job
 
 
-def find(run: Run, argument: str | None, ask: Asking) -> Place:
+def find(run: Run, argument: str | None, client: SlurmClient) -> Place:
     """Where a run's command is at work, or WrongMoment with what it does instead.
 
     `argument` is how the user named the run: 12_3 is a task of an array."""
     if run.job_id is None:
         hint = f"`squeue --me --name={run.exp_name}` tells whether there is a job"
         raise WrongMoment("the run has no job id", at=run.record, hint=hint)
-    task = choose(run, argument, lookup.look(run, ask))
+    task = choose(run, argument, lookup.look(run, client))
     if task.phase != "command":
         raise not_up(run, task)
-    life = task.life
-    if life is not None and life.main is not None:
-        hint = f"slurm-launch attach {life.main}"
-        raise WrongMoment(f"job {task.id} has no command of its own: its nodes are part of job {life.main}", hint=hint)
-    job = life.job if life and life.job else task.id
-    if life is None or life.head is None or life.directory is None or not job.isdigit():
+    attempt = task.attempt
+    if attempt is not None and attempt.main is not None:
+        hint = f"slurm-launch attach {attempt.main}"
+        raise WrongMoment(
+            f"job {task.id} has no command of its own: its nodes are part of job {attempt.main}", hint=hint
+        )
+    job = attempt.job if attempt and attempt.job else task.id
+    if attempt is None or attempt.head is None or attempt.directory is None or not job.isdigit():
         hint = "its script was made by an older slurm-launch, or edited"
         raise WrongMoment(f"the log of job {task.id} does not tell where its Ray is", at=task.log, hint=hint)
-    return Place(run, task.id, job, life.head, life.directory, life, task.log, task.parts)
+    return Place(run, task.id, job, attempt.head, attempt.directory, attempt, task.log, task.parts)
 
 
 def task_of(run: Run, argument: str | None) -> str | None:
     """The task of an array that an argument names, as 12_3; None when it names a whole run."""
-    ids = array_ids.task_ids_in(run, argument)
+    ids = search.task_ids_in(run, argument)
     if ids is not None and len(ids) > 1:
         raise UsageError(f"{argument} are {len(ids)} tasks", at="RUN", hint=f"name one of them, such as {ids[0]}")
     return ids[0] if ids else None
@@ -115,7 +118,7 @@ def run(
 ) -> int:
     """Run a command in the job on our own terminal and files; returns its exit code. `show` gets its stderr."""
     ear = Ear(show)
-    code = process.interact(argv(place, words, node=node, pty=pty), env=sbatch.query_env(env), hear=ear.hear)
+    code = process.interact(argv(place, words, node=node, pty=pty), env=slurm_environment.query_env(env), hear=ear.hear)
     ear.close()
     if code and not ear.task_ended:
         raise srun_failed(ear.said, place)
@@ -139,12 +142,12 @@ def srun_failed(said: str, place: Place) -> LaunchError:
 def ending(place: Place) -> str | None:
     """What the log tells of the job's end, in words that follow `job 12`; None while it goes on."""
     try:
-        life = log_phases.read(place.log).last
+        attempt = log_phases.read(place.log).last
     except OSError:
         return None
-    if life.end is not None:
-        return f"has ended: {life.end.cause or life.end.outcome}"
-    return "is ending: its command is over" if life.phase == "stopping" else None
+    if attempt.end is not None:
+        return f"has ended: {attempt.end.cause or attempt.end.outcome}"
+    return "is ending: its command is over" if attempt.phase == "stopping" else None
 
 
 class Ear:
@@ -192,13 +195,13 @@ class Ear:
             self._take()
 
 
-def token(place: Place, ask: Asking) -> str:
+def token(place: Place, client: SlurmClient) -> str:
     """The token of the job's Ray, by srun: it never stands on a command line or in a file here."""
-    if place.life.auth != "token":
+    if place.attempt.auth != "token":
         raise WrongMoment(f"job {place.task} was started with --auth off: its Ray asks for no token")
     code = '[[ -O $1.0 && ! -L $1.0 ]] && exec cat -- "$1.0/token"'
     step = jobs.step_argv(place.job, place.head, place.run.cluster, parts=place.parts)
-    result = ask([*step, "bash", "-c", code, "bash", place.directory])
+    result = client([*step, "bash", "-c", code, "bash", place.directory])
     found = result.stdout.strip()
     if result.returncode or not found:
         raise srun_failed(result.stderr, place)

@@ -14,7 +14,7 @@ from slurm_launch import process
 from slurm_launch.control import mux, running_job
 from slurm_launch.control.running_job import Ear, Place
 from slurm_launch.errors import LaunchError, UsageError, WrongMoment
-from slurm_launch.slurm import sbatch
+from slurm_launch.slurm import environment as slurm_environment
 
 USUAL_PORT = 8265  # of Ray's dashboard
 START = 60.0  # seconds that Slurm has to start the step
@@ -47,7 +47,7 @@ def open_tunnel(
     `ready` is called when the far end is there. Returns why it ended."""
     text = _NOT_HERE + Path(mux.__file__).read_text(encoding="utf-8")
     argv = running_job.argv(place, ["bash", "-c", _FAR, text, str(port)], unbuffered=True)
-    with process.piped(argv, env=sbatch.query_env(env)) as srun:
+    with process.piped(argv, env=slurm_environment.query_env(env)) as srun:
         words = asyncio.run(_near_end(srun, listener, ready))
     ended = running_job.ending(place)
     if ended:

@@ -8,9 +8,9 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from slurm_launch.doctor.asking import Ask, NoAnswer
 from slurm_launch.doctor.findings import Finding, problem
 from slurm_launch.slurm import site as slurm_site
+from slurm_launch.slurm.client import NoAnswer, Probe
 from slurm_launch.slurm.site import Node, Partition
 
 
@@ -65,8 +65,8 @@ class Site:
         return [node for node in self.nodes if partition.name in node.partitions]
 
 
-def examine(ask: Ask, user: str, groups: tuple[str, ...]) -> Site:
-    """Ask Slurm for all that matters. What fails is kept in `failures`; the rest goes on."""
+def examine(ask: Probe, user: str, groups: tuple[str, ...]) -> Site:
+    """Probe Slurm for all that matters. What fails is kept in `failures`; the rest goes on."""
     site = Site(user=user, groups=groups)
     try:
         site.version = ask(slurm_site.VERSION_ARGV).strip()
@@ -84,7 +84,7 @@ def examine(ask: Ask, user: str, groups: tuple[str, ...]) -> Site:
     return site
 
 
-def _ask_controller(ask: Ask, site: Site) -> None:
+def _ask_controller(ask: Probe, site: Site) -> None:
     try:
         site.config = slurm_site.parse_config(ask(slurm_site.CONFIG_ARGV))
     except NoAnswer as failure:
@@ -101,7 +101,7 @@ def _ask_controller(ask: Ask, site: Site) -> None:
             site.failures.append(problem("slurmctld", failure.text, failure.hint))
 
 
-def _ask_accounts(ask: Ask, site: Site) -> None:
+def _ask_accounts(ask: Probe, site: Site) -> None:
     try:
         site.accounts = slurm_site.parse_names(ask(slurm_site.accounts_argv(site.user)))
         default = slurm_site.parse_names(ask(slurm_site.default_account_argv(site.user)))
@@ -110,7 +110,7 @@ def _ask_accounts(ask: Ask, site: Site) -> None:
         site.failures.append(problem("account", failure.text, failure.hint))
 
 
-def _ask_pyxis(ask: Ask, site: Site) -> None:
+def _ask_pyxis(ask: Probe, site: Site) -> None:
     try:
         site.pyxis = slurm_site.has_pyxis(ask(slurm_site.HELP_ARGV))
     except NoAnswer as failure:

@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING
 from slurm_launch import process
 from slurm_launch.doctor import node_advice
 from slurm_launch.doctor.findings import note, problem
-from slurm_launch.errors import LaunchError, SlurmUnavailable, SubmitRefused
-from slurm_launch.launch import submit as submission
-from slurm_launch.launch.submit import Tell
+from slurm_launch.errors import LaunchError, Notify, SlurmUnavailable, SubmitRefused
+from slurm_launch.launch import hints
+from slurm_launch.launch.job import submit_job
 from slurm_launch.process import Runner
 from slurm_launch.runs import files as run_files
 from slurm_launch.runs.record import Run
-from slurm_launch.slurm import jobs, sbatch, site
+from slurm_launch.slurm import environment as slurm_environment
+from slurm_launch.slurm import jobs, site
 from slurm_launch.status.wait import backoff
 
 if TYPE_CHECKING:
-    from slurm_launch.spec.model import LaunchSpec
+    from slurm_launch.spec.launch_spec import LaunchSpec
 
 TIMEOUT = 20.0  # seconds for one answer of Slurm's
 KEPT = " (kept)"  # what launch.submit says behind the path of a script that it left
@@ -44,37 +45,38 @@ def ask_nodes(
     *,
     env: Mapping[str, str],
     timeout: float,
-    tell: Tell,
+    notify: Notify,
     runner: Runner = process.run,
     clock: Clock | None = None,
 ) -> node_advice.Advice:
     """Run the job that `spec` describes and judge what its nodes say. Ctrl-C cancels it."""
-    from slurm_launch.rendering.render import TEMPLATES, Embedded
+    from slurm_launch.rendering.templates import TEMPLATES
+    from slurm_launch.spec.script_header import EmbeddedSpec
 
     ours = {"template": str(TEMPLATES / "doctor.sh.j2"), "command": secrets.token_hex(8)}
     on_the_host = {"container_image": None, "head_image": None, "worker_image": None}
     job = spec.model_copy(update=ours | on_the_host)
     try:
-        run = submission.submit(job, env=env, runner=runner, embedded=Embedded(own={}), tell=tell)
+        run = submit_job(job, env=env, runner=runner, embedded=EmbeddedSpec(own={}), notify=notify)
     except (SubmitRefused, SlurmUnavailable) as error:
         if error.at and error.at.endswith(KEPT):  # a script that nobody will submit by hand
             for suffix in (".sh", ".json"):
                 run_files.remove(Path(error.at.removesuffix(KEPT)).with_suffix(suffix))
         silent = isinstance(error, SlurmUnavailable)
         look = "`squeue --me --name=doctor` tells whether there is a job all the same; try again later"
-        hint = look if silent else sbatch.hint_for(error.message)
+        hint = look if silent else hints.hint_for(error.message)
         return node_advice.Advice(findings=[problem("job", error.message, hint)], silent=silent)
-    tell(f"job {run.job_id} asks {spec.nodes} nodes; waiting for it, at most {timeout:.0f} s (Ctrl-C cancels it)")
+    notify(f"job {run.job_id} asks {spec.nodes} nodes; waiting for it, at most {timeout:.0f} s (Ctrl-C cancels it)")
     clock = clock or Clock()
-    query = sbatch.query_env(env)
+    query = slurm_environment.query_env(env)
     try:
         end = _wait(run, query, timeout, runner, clock)
     except BaseException:  # Ctrl-C above all
-        _cancel(run, query, runner, tell)
+        _cancel(run, query, runner, notify)
         _clear(run)
         raise
     if end is not None:  # it waits in the queue, or hangs
-        _cancel(run, query, runner, tell)
+        _cancel(run, query, runner, notify)
         hint = f"give it more time with --job-timeout, or choose another --partition; kept: {run.script}"
         return node_advice.Advice(
             findings=[problem("job", f"{run.job_id} did not end within {timeout:.0f} s: {end}", hint)]
@@ -99,13 +101,13 @@ def _wait(run: Run, env: Mapping[str, str], timeout: float, runner: Runner, cloc
     return state
 
 
-def _cancel(run: Run, env: Mapping[str, str], runner: Runner, tell: Tell) -> None:
+def _cancel(run: Run, env: Mapping[str, str], runner: Runner, notify: Notify) -> None:
     argv = site.cancel_argv(str(run.job_id), run.cluster)
     try:
         done = runner(argv, env=env, timeout=TIMEOUT).returncode == 0
     except LaunchError:
         done = False
-    tell(f"job {run.job_id} is cancelled" if done else f"job {run.job_id} could not be cancelled: {' '.join(argv)}")
+    notify(f"job {run.job_id} is cancelled" if done else f"job {run.job_id} could not be cancelled: {' '.join(argv)}")
 
 
 def _read(run: Run, spec: LaunchSpec, clock: Clock) -> node_advice.Advice:

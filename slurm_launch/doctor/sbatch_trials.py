@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from slurm_launch.doctor.asking import Ask, NoAnswer
 from slurm_launch.doctor.cluster_facts import Site
 from slurm_launch.doctor.findings import (
     Finding,
@@ -12,11 +11,13 @@ from slurm_launch.doctor.findings import (
     ok,
     problem,
 )
+from slurm_launch.launch import hints
 from slurm_launch.rendering.directives import directive_lines
-from slurm_launch.slurm import sbatch
 from slurm_launch.slurm import site as slurm_site
+from slurm_launch.slurm import times
+from slurm_launch.slurm.client import NoAnswer, Probe
 from slurm_launch.slurm.site import Partition
-from slurm_launch.spec.model import LaunchSpec
+from slurm_launch.spec.launch_spec import LaunchSpec
 
 A_WHILE = "01:00:00"  # for sites that want to hear a time
 
@@ -30,7 +31,7 @@ class Trials:
     gpu_directive: str | None = None  # the spelling that works; None: no GPUs, or neither does
 
 
-def try_out(ask: Ask, site: Site, spec: LaunchSpec) -> Trials:
+def try_out(ask: Probe, site: Site, spec: LaunchSpec) -> Trials:
     """A plain job, and GPUs in both spellings. `spec` says where: its partition and account count."""
     trials = Trials()
     if not site.answers:
@@ -47,7 +48,7 @@ def try_out(ask: Ask, site: Site, spec: LaunchSpec) -> Trials:
         trials.time = spec.time  # the user's: a launch will need one too
     if refusal:
         text = _words(refusal)
-        trials.findings.append(problem("sbatch", text, refusal.hint or sbatch.hint_for(text)))
+        trials.findings.append(problem("sbatch", text, refusal.hint or hints.hint_for(text)))
         return trials  # the GPUs would be refused for the same reason
     if not trials.findings:
         trials.findings.append(
@@ -57,7 +58,7 @@ def try_out(ask: Ask, site: Site, spec: LaunchSpec) -> Trials:
     return trials
 
 
-def _try_gpus(ask: Ask, site: Site, spec: LaunchSpec, trials: Trials) -> None:
+def _try_gpus(ask: Probe, site: Site, spec: LaunchSpec, trials: Trials) -> None:
     place = _gpu_partition(site, spec.partition)
     if place is None:
         text = "none that Slurm counts"
@@ -101,7 +102,7 @@ def _try_gpus(ask: Ask, site: Site, spec: LaunchSpec, trials: Trials) -> None:
 def shorter(time: str, partition: Partition | None) -> str:
     """This time, or the partition's limit where that is less."""
     limit = partition.time_limit if partition else None
-    return limit if limit and slurm_site.seconds(limit) < slurm_site.seconds(time) else time
+    return limit if limit and times.seconds(limit) < times.seconds(time) else time
 
 
 def _gpu_partition(site: Site, wanted: str | None) -> Partition | None:
@@ -113,7 +114,7 @@ def _gpu_partition(site: Site, wanted: str | None) -> Partition | None:
     return None
 
 
-def _refusal(ask: Ask, spec: LaunchSpec) -> NoAnswer | None:
+def _refusal(ask: Probe, spec: LaunchSpec) -> NoAnswer | None:
     """sbatch's own words when it would not take this job."""
     script = "\n".join(["#!/bin/bash", *directive_lines(spec, log="/dev/null"), "true", ""])
     try:

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_launch.doctor.asking import Ask, NoAnswer
 from slurm_launch.doctor.findings import (
     Finding,
     note,
     ok,
     problem,
 )
+from slurm_launch.slurm.client import NoAnswer, Probe
 
 # As `stat -f -c %T` calls them; fhgfs is BeeGFS.
 SHARED = re.compile(
@@ -66,7 +66,7 @@ def by_device(addresses: list[Address]) -> dict[str, list[str]]:
     return devices
 
 
-def examine(ask: Ask, directories: Mapping[str, str], *, with_job: bool = False) -> list[Finding]:
+def examine(ask: Probe, directories: Mapping[str, str], *, with_job: bool = False) -> list[Finding]:
     """`directories` are those that the nodes must see too: what for, and where. `with_job`: a job asks the nodes."""
     return [
         *_file_systems(ask, directories, with_job),
@@ -83,7 +83,7 @@ def runtimes(env: Mapping[str, str]) -> list[str]:
     return [name for program, name in RUNTIMES.items() if shutil.which(program, path=env.get("PATH"))]
 
 
-def _file_systems(ask: Ask, directories: Mapping[str, str], with_job: bool) -> Iterator[Finding]:
+def _file_systems(ask: Probe, directories: Mapping[str, str], with_job: bool) -> Iterator[Finding]:
     seen: set[str] = set()
     for about, path in directories.items():
         there = path
@@ -105,7 +105,7 @@ def _file_systems(ask: Ask, directories: Mapping[str, str], with_job: bool) -> I
             yield note(about, f"{path} is on {kind}, which may be local to this host", hint)
 
 
-def _network(ask: Ask, with_job: bool) -> Iterator[Finding]:
+def _network(ask: Probe, with_job: bool) -> Iterator[Finding]:
     try:
         devices = by_device(parse_addresses(ask(["ip", "-o", "addr", "show", "up"])))
     except NoAnswer as failure:
@@ -154,7 +154,7 @@ def _shown(limit: int) -> str:
     return "unlimited" if limit < 0 else str(limit)
 
 
-def _ray(ask: Ask) -> Iterator[Finding]:
+def _ray(ask: Probe) -> Iterator[Finding]:
     program = shutil.which("ray", path=ask.env.get("PATH"))
     if program is None:
         hint = "fine when the job's environment has it: --venv, --conda-env, --modules, --load-env or a container"

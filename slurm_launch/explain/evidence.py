@@ -67,7 +67,7 @@ class Line:
 def gather(log: str, ray_dir: str) -> dict[str, Any]:
     """The texts of a run, as arguments for Facts; what cannot be read is left out."""
     text, whole = read_text(log, LOG_BYTES)
-    text, before = last_life(text)
+    text, before = last_attempt(text)
     end = log_phases.parse_end(text)
     began = next((phase.time for line in text.split("\n") if before and (phase := log_phases.phase_of(line))), None)
     ray_logs = _ray_logs(ray_dir, end.node if end else None, began)
@@ -95,13 +95,13 @@ def _decoded(data: bytes) -> str:
     return data.decode("utf-8", errors="replace").replace("\r\n", "\n")
 
 
-def last_life(text: str) -> tuple[str, int]:
+def last_attempt(text: str) -> tuple[str, int]:
     """The part of a log that the job's last life wrote, and how many lines stand before it."""
-    lives, lines, begin, ended = log_phases.Lives(), text.split("\n"), 0, 0
+    attempts, lines, begin, ended = log_phases.Attempts(), text.split("\n"), 0, 0
     for number, line in enumerate(lines):
-        known = len(lives.all)
-        phase = lives.take(line)
-        if len(lives.all) > known:
+        known = len(attempts.all)
+        phase = attempts.take(line)
+        if len(attempts.all) > known:
             begin = ended or number  # one that was killed has no end: its successor's first words are lost to it
             ended = 0
         if phase is not None and phase.name == "end":
@@ -184,9 +184,9 @@ class Scene:
         self.output: list[Line] = []  # the command's
         self.end_line: Line | None = None
         self.version: str | None = None  # of the head's Ray, once it was ready
-        began, lives = False, log_phases.Lives()
+        began, attempts = False, log_phases.Attempts()
         for line in self.lines:
-            phase, said = lives.take(line.text), _SAID.search(line.text)
+            phase, said = attempts.take(line.text), _SAID.search(line.text)
             if said is not None:
                 self.said.setdefault(said[1], []).append(Line(f"{line.where}: {said[1]} said", said[2]))
             elif phase is None:

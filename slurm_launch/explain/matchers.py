@@ -14,8 +14,7 @@ from slurm_launch.explain.evidence import (
     some,
 )
 from slurm_launch.slurm.plain_words import why_it_waits
-from slurm_launch.status.chains import NOT_NEEDED
-from slurm_launch.status.task import Task
+from slurm_launch.status.task import NOT_NEEDED, Task
 
 
 @dataclass(frozen=True)

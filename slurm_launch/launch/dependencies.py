@@ -7,47 +7,27 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from slurm_launch.errors import LaunchError, UsageError
-from slurm_launch.spec.model import LaunchSpec, flag_name
+from slurm_launch.runs import search
+from slurm_launch.spec.launch_spec import LaunchSpec
+from slurm_launch.spec.option import DEPENDENCIES, dependency_flags, flag_name
 
 if TYPE_CHECKING:
-    from slurm_launch.rendering.render import Embedded
     from slurm_launch.runs.record import Run
-    from slurm_launch.slurm.client import Asking
+    from slurm_launch.slurm.client import SlurmClient
+    from slurm_launch.spec.script_header import EmbeddedSpec
 
-# Our options, and what sbatch calls them.
-TYPES = {"after": "after", "after_ok": "afterok", "after_any": "afterany", "after_notok": "afternotok"}
 _JOB_ID = re.compile(r"(\d+)(_\d+|_\[[\d,:%-]+\])?", re.ASCII)
 REHEARSAL = "rehearsal"  # the cluster of rehearsed runs
-
-
-def directive(spec: LaunchSpec) -> str | None:
-    """The value of --dependency, of a spec whose runs are ids already; None when there is nothing to wait for."""
-    parts = [spec.dependency] if spec.dependency else []
-    for name, kind in TYPES.items():
-        if runs := getattr(spec, name):
-            parts.append(":".join([kind, *runs]))
-    return ",".join([*parts, *(["singleton"] if spec.singleton else [])]) or None
-
-
-def of_record(given: Mapping[str, Any]) -> list[str]:
-    """What a run waits for, of the spec in its record: as the user wrote it, a text for each option."""
-    asked = []
-    for name in ("dependency", *TYPES, "singleton"):
-        value = given.get(name.replace("_", "-"))
-        if value:
-            shown = " ".join(map(str, value)) if isinstance(value, list) else "" if value is True else str(value)
-            asked.append(f"{flag_name(name)} {shown}".rstrip())
-    return asked
 
 
 def resolved(spec: LaunchSpec, env: Mapping[str, str], cwd: str | os.PathLike[str] | None = None) -> LaunchSpec:
     """The spec with job ids in the place of the names of runs. Raises UsageError for a run that has none.
 
     `cwd` is where relative paths begin; the runs that lie there are known, too."""
-    names = [name for name in TYPES if getattr(spec, name)]
+    names = [name for name in DEPENDENCIES if getattr(spec, name)]
     if not names or "dependency" in spec.no_sbatch:  # the directive that they would become
         return spec
     here = Path(os.path.abspath(os.getcwd() if cwd is None else cwd))
@@ -55,20 +35,23 @@ def resolved(spec: LaunchSpec, env: Mapping[str, str], cwd: str | os.PathLike[st
     return spec.model_copy(update={name: tuple(dict.fromkeys(ids)) for name, ids in found.items()})
 
 
-def past(embedded: Embedded) -> tuple[Embedded, list[str]]:
-    """What a script says of its origin, for running it again: the runs that it waited for are over, and Slurm may have
-    forgotten them. Without them, and what they were, as for `of_record`. --singleton names no run, so it stays."""
-    own = {key: value for key, value in embedded.own.items() if key.replace("-", "_") not in ("dependency", *TYPES)}
+def past(embedded: EmbeddedSpec) -> tuple[EmbeddedSpec, list[str]]:
+    """The origin of a script to be run again, without the runs that it waited for, and these as flags.
+
+    They are over, and Slurm may no longer know them. --singleton names no run, so it stays."""
+    own = {
+        key: value for key, value in embedded.own.items() if key.replace("-", "_") not in ("dependency", *DEPENDENCIES)
+    }
     waited = {key: value for key, value in embedded.own.items() if key not in own}
-    return replace(embedded, own=own), of_record(waited)
+    return replace(embedded, own=own), dependency_flags(waited)
 
 
 def without(spec: LaunchSpec) -> LaunchSpec:
     """The spec of a job that waits for no run of ours."""
-    return spec.model_copy(update=dict.fromkeys(TYPES, ()))
+    return spec.model_copy(update=dict.fromkeys(DEPENDENCIES, ()))
 
 
-def check_known(spec: LaunchSpec, env: Mapping[str, str], cwd: str | os.PathLike[str], ask: Asking) -> None:
+def check_known(spec: LaunchSpec, env: Mapping[str, str], cwd: str | os.PathLike[str], client: SlurmClient) -> None:
     """Raise UsageError for a job id that neither we nor Slurm know: it may be mistyped, and 22.05 would not wait.
 
     `spec` is what the user wrote. A Slurm that does not answer, or is another one, tells nothing."""
@@ -76,13 +59,13 @@ def check_known(spec: LaunchSpec, env: Mapping[str, str], cwd: str | os.PathLike
     from slurm_launch.slurm import jobs
 
     ours = {entry.job_id for entry in index.entries(env, Path(cwd))}
-    for name in TYPES:
+    for name in DEPENDENCIES:
         for argument in getattr(spec, name) if not ("dependency" in spec.no_sbatch or _clusters(spec.sbatch)) else ():
             number = _JOB_ID.fullmatch(argument)
             if number is None or number[1] in ours:
                 continue
             try:
-                answer = ask(jobs.show_job_argv(number[1], None))
+                answer = client(jobs.show_job_argv(number[1], None))
             except LaunchError:
                 return
             if answer.returncode and jobs.is_gone(answer.stderr + answer.stdout):
@@ -102,7 +85,7 @@ def _ids(name: str, argument: str, spec: LaunchSpec, env: Mapping[str, str], cwd
     if number and not any(number[1] == entry.job_id or argument == entry.name for entry in index.entries(env, cwd)):
         return array_ids.task_ids(argument)
     try:
-        run = index.find(argument, env, cwd)
+        run = search.find(argument, env, cwd)
     except UsageError as error:
         place = at if error.at in (None, "RUN") else f"{at}: {error.at}"
         raise UsageError(error.message, at=place, hint=error.hint) from None
@@ -110,7 +93,7 @@ def _ids(name: str, argument: str, spec: LaunchSpec, env: Mapping[str, str], cwd
         hint = f"`squeue --me --name={run.exp_name}` tells whether there is a job; then give its id"
         raise UsageError("the run has no job id: it was never submitted, as far as is known", at=at, hint=hint)
     _check_cluster(run, spec, env, at)
-    if tasks := array_ids.task_ids_in(run, argument):
+    if tasks := search.task_ids_in(run, argument):
         return tasks
     if name in ("after_ok", "after_notok") and run.spec.get("chain-while") in ("ok", "notok"):
         # An array has ended well when all its tasks have, and of such a chain not all of them run.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from slurm_launch.config.messages import shown
 from slurm_launch.rendering.directives import directive_lines
-from slurm_launch.spec.model import LaunchSpec
+from slurm_launch.spec.launch_spec import LaunchSpec
 
 
 def changes(old: LaunchSpec, new: LaunchSpec, sources: Mapping[str, tuple[str, ...]]) -> list[str]:

@@ -69,7 +69,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Life:
+class Attempt:
     """One of a job's lives."""
 
     restarts: int = 0  # the lives before it
@@ -116,19 +116,19 @@ class Folder:
     def set_state(self, state: State) -> None:
         self.write("state.json", asdict(state))
 
-    def life(self) -> Life:
-        return Life(**(self.read("life.json") or {}))
+    def attempt(self) -> Attempt:
+        return Attempt(**(self.read("life.json") or {}))
 
-    def set_life(self, life: Life) -> None:
-        self.write("life.json", asdict(life))
+    def set_life(self, attempt: Attempt) -> None:
+        self.write("life.json", asdict(attempt))
 
     def restarts(self) -> int:
         """How many there are, with the one that somebody has asked for."""
         asked = self.read("requeue.json") or {"restarts": 0}
-        return max(self.life().restarts, int(asked["restarts"]))
+        return max(self.attempt().restarts, int(asked["restarts"]))
 
     def ask_for_restart(self) -> None:
-        self.write("requeue.json", {"restarts": self.life().restarts + 1})
+        self.write("requeue.json", {"restarts": self.attempt().restarts + 1})
 
     def new_step(self) -> int:
         """The number of a step that begins."""
@@ -149,7 +149,7 @@ class Folder:
         return [int(path.name) for path in self.path.glob("steps/*/*")]
 
 
-def lives(pid: int) -> bool:
+def attempts(pid: int) -> bool:
     """Whether there is such a process; one that has died, but that nobody waits for, is none."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")

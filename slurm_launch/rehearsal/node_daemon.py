@@ -23,9 +23,9 @@ from slurm_launch.rehearsal.job import (
     FAILED,
     RUNNING,
     TIMEOUT,
+    Attempt,
     Folder,
     Job,
-    Life,
     State,
     batch_environment,
 )
@@ -77,15 +77,15 @@ class _Watch:
         self.fault = faults.read(folder)
         self.lifeline = os.open(folder.lifeline, os.O_RDONLY | os.O_NONBLOCK)
         self.end: State | None = None  # set when the job is ended from outside
-        self.life = Life()
+        self.attempt = Attempt()
 
     def run(self) -> None:
         """All lives of the job; Slurm would wait for two minutes between them."""
         while True:
             end = self._live()
-            if self.end is not None or self.folder.restarts() == self.life.restarts:
+            if self.end is not None or self.folder.restarts() == self.attempt.restarts:
                 break
-            self.life = Life(self.life.restarts + 1)
+            self.attempt = Attempt(self.attempt.restarts + 1)
         self.folder.set_state(replace(end, over=True))
 
     def _live(self) -> State:
@@ -94,10 +94,10 @@ class _Watch:
         self.kill_at = self.command_seen = float("inf")
         self.warn_at = float("inf")
         if self.job.time_limit is not None:
-            self.life = replace(self.life, end_at=time.time() + self.job.time_limit)
+            self.attempt = replace(self.attempt, end_at=time.time() + self.job.time_limit)
             if self.job.warning is not None:
                 self.warn_at = self.began + self.job.time_limit - self.job.warning
-        self.folder.set_life(self.life)
+        self.folder.set_life(self.attempt)
         batch = self._start()
         self.folder.set_state(State(RUNNING))
         status = None
@@ -128,7 +128,7 @@ class _Watch:
             directory = "/tmp"
         self.batch = subprocess.Popen(  # kept: when it is forgotten, Python itself would reap the process
             [*interpreter, str(self.folder.spooled), *job.arguments],
-            env={**os.environ, **batch_environment(job, self.life.restarts)},
+            env={**os.environ, **batch_environment(job, self.attempt.restarts)},
             cwd=directory,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -155,7 +155,7 @@ class _Watch:
             self._ask_to_end(batch, State(CANCELLED))
 
     def _look_for_requeue(self, batch: int) -> None:
-        if self.end is None and self.kill_at == float("inf") and self.folder.restarts() > self.life.restarts:
+        if self.end is None and self.kill_at == float("inf") and self.folder.restarts() > self.attempt.restarts:
             self._send_term(batch)
 
     def _look_at_clock(self, batch: int) -> None:

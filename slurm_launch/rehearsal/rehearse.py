@@ -17,16 +17,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurm_launch.errors import LaunchError, NoCommandCode, UsageError
+from slurm_launch.errors import LaunchError, NoCommandCode, Notify, UsageError, warn
 from slurm_launch.launch import dependencies
-from slurm_launch.launch import submit as submission
-from slurm_launch.launch.submit import PathText, Tell, warn
+from slurm_launch.launch.job import submit_job
+from slurm_launch.process import PathText
 from slurm_launch.rehearsal import faults, node_daemon
 from slurm_launch.rehearsal.faults import Fault
 from slurm_launch.rehearsal.job import (
     Folder,
     Job,
-    lives,
+    attempts,
     node_address,
 )
 from slurm_launch.runs.growing_file import LogFile
@@ -34,11 +34,12 @@ from slurm_launch.runs.log_phases import TAIL
 from slurm_launch.runs.record import Run
 from slurm_launch.slurm.jobs import JobState
 from slurm_launch.spec.hetjob import components
-from slurm_launch.spec.model import LaunchSpec
+from slurm_launch.spec.launch_spec import LaunchSpec
+from slurm_launch.spec.option import dependency_flags
 from slurm_launch.status import lookup, wait
 
 if TYPE_CHECKING:
-    from slurm_launch.rendering.render import Embedded
+    from slurm_launch.spec.script_header import EmbeddedSpec
 
 PROGRAMS = ("sbatch", "srun", "scontrol", "squeue", "scancel")
 OWN_DIRECTORIES = (2, 56)  # the Ray from which on each node has its own; 2.53 has not, those between were not tried
@@ -75,8 +76,8 @@ def rehearse(
     env: Mapping[str, str] | None = None,
     cwd: PathText | None = None,
     when: datetime | None = None,
-    embedded: Embedded | None = None,
-    tell: Tell = warn,
+    embedded: EmbeddedSpec | None = None,
+    notify: Notify = warn,
     audience: Audience | None = None,
 ) -> Rehearsal:
     """Run the script that `submit` would submit, on this machine, to its end; of an array, its first task.
@@ -84,13 +85,13 @@ def rehearse(
     Raises NoCommandCode when the command did not get to its end, as `follow.wait` does, and UsageError when this
     machine cannot rehearse. Nothing of it stays but the run's files, whatever happens.
     """
-    spec = without_waiting(spec, env, cwd, tell)
+    spec = without_waiting(spec, env, cwd, notify)
 
     def submit(env: Mapping[str, str]) -> Run:
         alone = spec.model_copy(update={"grow": None})  # a rehearsal has one job
-        return submission.submit(alone, env=env, cwd=cwd, when=when, embedded=embedded, tell=tell)
+        return submit_job(alone, env=env, cwd=cwd, when=when, embedded=embedded, notify=notify)
 
-    return perform(spec, submit, fault=fault, env=env, tell=tell, audience=audience).result()
+    return perform(spec, submit, fault=fault, env=env, notify=notify, audience=audience).result()
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def perform(
     *,
     fault: str | None,
     env: Mapping[str, str] | None,
-    tell: Tell,
+    notify: Notify,
     audience: Audience | None,
     task: int | None = None,
     job_id: str | None = None,
@@ -124,7 +125,7 @@ def perform(
     first; with that job id, or a new one."""
     env = dict(os.environ if env is None else env)
     wanted = _parse_fault(fault, spec.nodes)
-    _check_machine(spec, env, tell)
+    _check_machine(spec, env, notify)
     with stage() as (folder, lifeline):
         with _disk():
             temp_dir = spec.temp_dir.replace("%u", env.get("USER", ""))
@@ -135,7 +136,7 @@ def perform(
         _check_found(programs, env["PATH"])
         if job_id is None:
             for note in _notes(spec, wanted, task):
-                tell(note)
+                notify(note)
         run = submit(env)
         job = folder.job()
         assert job is not None
@@ -143,25 +144,27 @@ def perform(
         try:
             log.show(audience or Audience())
         except BaseException as error:
-            _end(log, lifeline, audience or Audience(), tell, error)
+            _end(log, lifeline, audience or Audience(), notify, error)
             raise
         unplayed = faults.read(folder)
         if unplayed is not None and unplayed.kind.endswith("-dies"):
-            tell(f"the job ended before the fault ({fault}) could be played")
-        return _judge(log, run, tell)
+            notify(f"the job ended before the fault ({fault}) could be played")
+        return _judge(log, run, notify)
 
 
-def without_waiting(spec: LaunchSpec, env: Mapping[str, str] | None, cwd: PathText | None, tell: Tell) -> LaunchSpec:
+def without_waiting(
+    spec: LaunchSpec, env: Mapping[str, str] | None, cwd: PathText | None, notify: Notify
+) -> LaunchSpec:
     """The spec, without runs that only the cluster may know; what is known here stands in the script, as there."""
     try:
         dependencies.resolved(spec, os.environ if env is None else env, cwd)
         return spec
     except UsageError as error:
-        tell(f"not in the rehearsed script: {error.at}: {error.message}")
+        notify(f"not in the rehearsed script: {error.at}: {error.message}")
         return dependencies.without(spec)
 
 
-def _judge(log: _Log, run: Run, tell: Tell) -> Performance:
+def _judge(log: _Log, run: Run, notify: Notify) -> Performance:
     """What the end of the job tells."""
     folder, job = log.folder, log.job
     end = folder.state()
@@ -175,7 +178,7 @@ def _judge(log: _Log, run: Run, tell: Tell) -> Performance:
         # After `starting` the script calls srun.
         tried = re.search(rb"\[slurm-launch\] \S+ starting .* phase=bring-up", log.tail(), re.DOTALL)
         if tried and not (folder.path / "steps").exists():
-            tell("the job's environment replaced PATH, so the script did not find the rehearsal's srun")
+            notify("the job's environment replaced PATH, so the script did not find the rehearsal's srun")
         return Performance(run, path, None, error)
 
 
@@ -189,7 +192,7 @@ def _parse_fault(text: str | None, nodes: int) -> Fault | None:
         raise UsageError(str(error), at="--fault", hint=hint) from None
 
 
-def _check_machine(spec: LaunchSpec, env: dict[str, str], tell: Tell) -> None:
+def _check_machine(spec: LaunchSpec, env: dict[str, str], notify: Notify) -> None:
     if not sys.platform.startswith("linux"):
         raise UsageError("a rehearsal needs Linux", hint="use a login node, a container or a virtual machine")
     if "PATH" in spec.env:
@@ -202,15 +205,15 @@ def _check_machine(spec: LaunchSpec, env: dict[str, str], tell: Tell) -> None:
         return  # Ray is in the image
     if spec.modules or spec.conda_env or spec.venv or spec.load_env:
         return  # whether Ray is there, the script itself tells
-    _find_ray(env, tell)
+    _find_ray(env, notify)
     if spec.nodes > 1 and (version := _ray_version(env)) and version < OWN_DIRECTORIES:
-        tell(
+        notify(
             f"Ray {version[0]}.{version[1]} has one directory for all nodes of a machine, and they may not start"
             f" together: rehearse with one node, or with Ray {OWN_DIRECTORIES[0]}.{OWN_DIRECTORIES[1]}"
         )
 
 
-def _find_ray(env: dict[str, str], tell: Tell) -> None:
+def _find_ray(env: dict[str, str], notify: Notify) -> None:
     """The `ray` in PATH; if there is none, that of our own environment."""
     if shutil.which("ray", path=env.get("PATH", os.defpath)):
         return
@@ -221,7 +224,7 @@ def _find_ray(env: dict[str, str], tell: Tell) -> None:
             hint='pip install "slurm-launch[ray]", or name an environment that has it: --venv, --conda-env, --load-env',
         )
     env["PATH"] = f"{beside}{os.pathsep}{env.get('PATH', os.defpath)}"
-    tell(f"ray is not in PATH: using the one in {beside}")
+    notify(f"ray is not in PATH: using the one in {beside}")
 
 
 def _ray_version(env: Mapping[str, str]) -> tuple[int, int] | None:
@@ -250,7 +253,7 @@ def _notes(spec: LaunchSpec, fault: Fault | None, task: int | None) -> Iterator[
         yield "of a chain the first link is rehearsed; --tasks chooses others"
     if spec.grow is not None:
         yield "the job that is to grow it is not rehearsed"
-    if waits := dependencies.of_record(spec.given()):
+    if waits := dependency_flags(spec.given()):
         yield f"there is nothing to wait for in a rehearsal, it begins at once: {', '.join(waits)}"
     if spec.requeue:
         yield "a requeued job begins again at once; Slurm would wait for two minutes, and for free nodes"
@@ -262,9 +265,11 @@ def _notes(spec: LaunchSpec, fault: Fault | None, task: int | None) -> Iterator[
 
 
 def _node_name(spec: LaunchSpec, index: int) -> str:
-    from slurm_launch.spec.checks import hosts
+    from slurm_launch.slurm import hostlist
 
-    return hosts(spec.node)[index] if spec.node and not spec.own_head else f"node{index} ({node_address(index)})"
+    return (
+        hostlist.expand(spec.node)[index] if spec.node and not spec.own_head else f"node{index} ({node_address(index)})"
+    )
 
 
 @contextmanager
@@ -282,7 +287,7 @@ def stage() -> Iterator[tuple[Folder, int]]:
         if lifeline >= 0:
             os.close(lifeline)
         started = folder.read("slurmd.json")
-        while started is not None and lives(started["pid"]):
+        while started is not None and attempts(started["pid"]):
             time.sleep(POLL / 2)  # Ctrl-C is harmless here: it ends the job by itself, and removes the folder
         shutil.rmtree(folder.path, ignore_errors=True)
 
@@ -350,21 +355,21 @@ class _Log:
 
     def _check_daemon(self) -> None:
         started = self.folder.read("slurmd.json")
-        if (started is None or not lives(started["pid"])) and not self.folder.state().over:
+        if (started is None or not attempts(started["pid"])) and not self.folder.state().over:
             said = ""
             with suppress(OSError):
                 said = (self.folder.path / "slurmd.err").read_text(errors="replace").strip()
             raise DaemonDied(f"the rehearsal's daemon has died: {said or 'it was killed'}")
 
 
-def _end(log: _Log, lifeline: int, audience: Audience, tell: Tell, error: BaseException) -> None:
+def _end(log: _Log, lifeline: int, audience: Audience, notify: Notify, error: BaseException) -> None:
     """End a job that has not ended: as scancel does it, and at a second Ctrl-C at once."""
     if not isinstance(error, (KeyboardInterrupt, SystemExit, DaemonDied)):
         audience = Audience()  # who knows whether it can still listen
     order = b"c"
     try:
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
-            tell("ending the job; Ctrl-C again to kill it")
+            notify("ending the job; Ctrl-C again to kill it")
     except KeyboardInterrupt:
         order = b"k"
     except Exception:

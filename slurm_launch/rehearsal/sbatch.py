@@ -182,9 +182,9 @@ def _group(options: Mapping[str, str], first: int) -> Group:
         nodes = [f"node{index}" for index in range(first, first + count)]
         nodelist = nodes[0] if count == 1 else f"node[{first}-{first + count - 1}]"
     else:
-        from slurm_launch.spec.checks import hosts  # costs time, and few need it
+        from slurm_launch.slurm import hostlist  # costs time, and few need it
 
-        nodes = hosts(nodelist)
+        nodes = hostlist.expand(nodelist)
         if len(nodes) != count and "nodes" in options:
             KNOWN.fail(f"--nodelist names {len(nodes)} nodes, --nodes asks for {count}")
     if KNOWN.number(options, "ntasks-per-node", 1) != 1:

@@ -47,9 +47,9 @@ def _hostnames(folder: Folder, text: str) -> int:
     if alike:
         found = alike[0]
     else:
-        from slurm_launch.spec.checks import hosts
+        from slurm_launch.slurm import hostlist
 
-        found = hosts(text)
+        found = hostlist.expand(text)
     print("\n".join(found))
     return 0
 
@@ -60,7 +60,7 @@ def _requeue(folder: Folder, job_id: str) -> int:
         SCONTROL.fail(f"Invalid job id specified for job {job_id}")
     if not job.requeue:
         SCONTROL.fail(f"Requested operation is presently disabled for job {job_id}")
-    if folder.restarts() > folder.life().restarts:
+    if folder.restarts() > folder.attempt().restarts:
         SCONTROL.fail(f"Job is pending execution for job {job_id}")
     folder.ask_for_restart()
     return 0
@@ -72,7 +72,7 @@ def _nodelist(job: Job) -> str:
 
 def _job_line(folder: Folder, job: Job) -> str:
     state = folder.state()
-    end_at = folder.life().end_at
+    end_at = folder.attempt().end_at
     start, end = ("Unknown" if at is None else _clock(at) for at in (end_at and end_at - (job.time_limit or 0), end_at))
     array = "" if job.array_task is None else f" ArrayJobId={job.id} ArrayTaskId={job.array_task}"
     return (

@@ -87,9 +87,9 @@ def _hosts(text: str | None) -> list[str]:
         return []
     if "[" not in text:
         return text.split(",")
-    from slurm_launch.spec.checks import hosts  # costs time, and our script's lists have no brackets
+    from slurm_launch.slurm import hostlist  # costs time, and our script's lists have no brackets
 
-    return hosts(text)
+    return hostlist.expand(text)
 
 
 class _Step:

@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 from slurm_launch import process
 from slurm_launch.config import sweep_file
-from slurm_launch.errors import LaunchError, UsageError
-from slurm_launch.launch import submit as submission
-from slurm_launch.launch.submit import Tell
+from slurm_launch.errors import LaunchError, Notify, UsageError, show
+from slurm_launch.launch.job import submit_job
 from slurm_launch.rehearsal.rehearse import (
     Audience,
     Performance,
     perform,
     without_waiting,
 )
-from slurm_launch.rendering.render import Embedded
 from slurm_launch.runs.record import Run
-from slurm_launch.slurm import array_ids, sbatch
+from slurm_launch.slurm import array_ids
+from slurm_launch.slurm import environment as slurm_environment
 from slurm_launch.spec.array_checks import task_numbers
-from slurm_launch.spec.checks import BadValue, show
-from slurm_launch.spec.model import LaunchSpec
+from slurm_launch.spec.checks import BadValue
+from slurm_launch.spec.launch_spec import LaunchSpec
+from slurm_launch.spec.script_header import EmbeddedSpec
 from slurm_launch.status import chains
 
 ALL = "all"
@@ -67,32 +67,32 @@ def rehearse_tasks(
     tasks: str,
     *,
     fault: str | None = None,
-    embedded: Embedded | None = None,
-    tell: Tell,
+    embedded: EmbeddedSpec | None = None,
+    notify: Notify,
     audience: Callable[[], Audience] = Audience,
 ) -> Tasks:
     """Play the tasks, one after another. One that fails does not keep the others from being played."""
-    spec = without_waiting(spec, None, None, tell)
+    spec = without_waiting(spec, None, None, notify)
     numbers = chosen(spec, tasks)
     played: dict[int, Performance] = {}
     run: Run | None = None
 
     def submit(env: Mapping[str, str]) -> Run:
         if run is None:
-            return submission.submit(spec, env=env, embedded=embedded, tell=tell)
+            return submit_job(spec, env=env, embedded=embedded, notify=notify)
         return _again(run, env)
 
     for place, number in enumerate(numbers, 1):
-        tell(f"task {number}, {place} of {len(numbers)}")
+        notify(f"task {number}, {place} of {len(numbers)}")
         job_id = run.job_id if run else None
         played[number] = perform(
-            spec, submit, fault=fault, env=None, tell=tell, audience=audience(), task=number, job_id=job_id
+            spec, submit, fault=fault, env=None, notify=notify, audience=audience(), task=number, job_id=job_id
         )
         run = played[number].run
         if (error := played[number].error) is not None:
-            tell(str(error))
+            notify(str(error))
         if spec.chain and chains.is_over(played[number].log, number):
-            tell(f"the chain is over after link {number}")
+            notify(f"the chain is over after link {number}")
             break
     assert run is not None
     return Tasks(run, played)
@@ -100,8 +100,8 @@ def rehearse_tasks(
 
 def _again(run: Run, env: Mapping[str, str]) -> Run:
     """Hand the same script to the stand-in of sbatch once more."""
-    clean, _ = sbatch.scrub(env)
-    result = process.run(run.argv, env=clean | {"PWD": run.submit_dir}, cwd=run.submit_dir, timeout=submission.TIMEOUT)
+    clean, _ = slurm_environment.scrub(env)
+    result = process.run(run.argv, env=clean | {"PWD": run.submit_dir}, cwd=run.submit_dir, timeout=process.TIMEOUT)
     if result.returncode:
         raise LaunchError(f"the rehearsal's sbatch failed:\n{result.stderr}", at=run.script)
     return run

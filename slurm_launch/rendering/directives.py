@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from slurm_launch.errors import UsageError
-from slurm_launch.launch import dependencies
-from slurm_launch.spec.checks import show
+from slurm_launch.errors import UsageError, show
 from slurm_launch.spec.hetjob import ONCE, components
 from slurm_launch.spec.model import options
+from slurm_launch.spec.option import DEPENDENCIES
 
 if TYPE_CHECKING:
-    from slurm_launch.spec.model import LaunchSpec
+    from slurm_launch.spec.launch_spec import LaunchSpec
 
 
 def directive_lines(spec: LaunchSpec, log: str, tasks: str | None = None) -> list[str]:
@@ -41,7 +40,7 @@ def _wanted(spec: LaunchSpec, log: str, tasks: str | None) -> dict[str, str | No
         value = tasks if name == "array" else getattr(spec, name)
         if option.sbatch and value is not None:
             wanted[option.sbatch] = str(value)
-    if dependency := dependencies.directive(spec):
+    if dependency := _dependency(spec):
         wanted["dependency"] = dependency
     if spec.exclusive:
         wanted["exclusive"] = None
@@ -53,6 +52,15 @@ def _wanted(spec: LaunchSpec, log: str, tasks: str | None) -> dict[str, str | No
         wanted["no-kill"] = None  # else Slurm itself ends the job when a node fails
     wanted.update(spec.sbatch)
     return {key: value for key, value in wanted.items() if key not in spec.no_sbatch}
+
+
+def _dependency(spec: LaunchSpec) -> str | None:
+    """The value of --dependency, for a spec whose runs are job IDs already; None when there is nothing to wait for."""
+    parts = [spec.dependency] if spec.dependency else []
+    for name, kind in DEPENDENCIES.items():
+        if runs := getattr(spec, name):
+            parts.append(":".join([kind, *runs]))
+    return ",".join([*parts, *(["singleton"] if spec.singleton else [])]) or None
 
 
 def _log_pattern(log: str, array: bool) -> str:

@@ -94,7 +94,7 @@ def _before(time: datetime, seconds: int | None) -> datetime | None:
 
 
 @dataclass
-class Life:
+class Attempt:
     """A job from its start to its end, as far as its log tells."""
 
     count: int = 0  # nodes of the job
@@ -153,7 +153,7 @@ class Life:
             self.times[phase.name] = phase.time
 
 
-class Lives:
+class Attempts:
     """The lives of a job, put together line by line.
 
     The command may show the log of another job, by `cat` or `submit --follow`: what that tells is left out. Every life
@@ -162,13 +162,13 @@ class Lives:
 
     def __init__(self, job: str | None = None) -> None:
         """With `job`, the lives of that one alone; else of the first that starts."""
-        self.all: list[Life] = [Life()]
+        self.all: list[Attempt] = [Attempt()]
         self._retried = False
         self._job = self._expected = job
         self._other: str | None = None  # the job whose log is being shown
 
     @property
-    def last(self) -> Life:
+    def last(self) -> Attempt:
         return self.all[-1]
 
     def take(self, line: str) -> Phase | None:
@@ -179,7 +179,7 @@ class Lives:
         # After an end comes another life. One that was killed has no end: then a second start is its sign.
         again = phase.name == "starting" and "starting" in self.last.times and not self._retried
         if self.last.end is not None or again:
-            self.all.append(Life())
+            self.all.append(Attempt())
         self._retried = phase.name == "retry"
         self.last.take(phase)
         if phase.name == "starting":
@@ -225,18 +225,18 @@ def _text(line: bytes) -> str:
     return line[-_LONGEST:].decode("utf-8", errors="replace").rstrip("\r")
 
 
-def read(path: str | os.PathLike[str]) -> Lives:
+def read(path: str | os.PathLike[str]) -> Attempts:
     """What a log file tells. Raises OSError where it cannot be read."""
-    lives = Lives()
+    attempts = Attempts()
     for line in lines_of(path):
-        lives.take(line)
-    return lives
+        attempts.take(line)
+    return attempts
 
 
 def parse_end(log: str, job: str | None = None) -> End | None:
     """The end line; None when the last phase is another one, as in a job that runs, will run again or was killed."""
-    lives = Lives(job)
-    phases = [phase for line in log.splitlines() if (phase := lives.take(line)) is not None]
+    attempts = Attempts(job)
+    phases = [phase for line in log.splitlines() if (phase := attempts.take(line)) is not None]
     end = end_of(phases[-1]) if phases and phases[-1].name == "end" else None
     return end if end and end.outcome != REQUEUED else None
 

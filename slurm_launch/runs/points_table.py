@@ -8,29 +8,26 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from slurm_launch.runs import files as run_files
+from slurm_launch.runs.record import Run
 from slurm_launch.slurm import array_ids
-
-if TYPE_CHECKING:
-    from slurm_launch.runs.record import Run
-    from slurm_launch.spec.sweep_points import Points
 
 _BEFORE, _AFTER = ["task", "job"], ["log"]  # the columns around the keys: these may have any names
 
 
-def write(run: Run, points: Points) -> None:
+def write(run: Run, keys: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Create the table of a run that has its job; one that exists is never overwritten."""
     if run.points is None:
         return
     stem = run.log.removesuffix(".log")
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    table.writerow([*_BEFORE, *points.keys, *_AFTER])
-    for task in array_ids.array_numbers(array_ids.array_of(run) or ""):
-        table.writerow([task, f"{run.job_id}_{task}", *points.rows[task], f"{stem}_{task}.log"])
+    table.writerow([*_BEFORE, *keys, *_AFTER])
+    for task in array_ids.array_numbers(run.array_indexes or ""):
+        table.writerow([task, f"{run.job_id}_{task}", *rows[task], f"{stem}_{task}.log"])
     path = Path(run.points)
     try:
         run_files.write_new(path, text.getvalue().encode("utf-8"), 0o600)

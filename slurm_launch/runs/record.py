@@ -51,9 +51,16 @@ class Run:
     grow: str | None = None  # the job that was submitted with it, by --grow
 
     @property
+    def array_indexes(self) -> str | None:
+        """The tasks of the run's array, such as 0-11%4; None when it is not an array."""
+        more = self.spec.get("sbatch")
+        text = self.array or self.spec.get("array") or (more.get("array") if isinstance(more, dict) else None)
+        return str(text) if text and array_ids.array_numbers(str(text)) else None
+
+    @property
     def logs(self) -> str:
         """The log, or the pattern for those of an array's tasks: then there is no `log`."""
-        return self.log.removesuffix(".log") + "_*.log" if array_ids.array_of(self) else self.log
+        return self.log.removesuffix(".log") + "_*.log" if self.array_indexes else self.log
 
     def with_job(self, job_id: str, cluster: str | None, submitted: str) -> Run:
         return replace(self, job_id=job_id, cluster=cluster, submitted=submitted)

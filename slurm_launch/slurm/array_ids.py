@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-from slurm_launch.errors import UsageError
-
-if TYPE_CHECKING:
-    from slurm_launch.runs.record import Run
 
 MAX_TASKS = 100_000  # of an array; Slurm allows a thousand unless the site wants more
 
@@ -52,33 +45,3 @@ def holds(group: str, task_id: str) -> bool:
     """Whether a task is among those that wait together: 12_[1,4-9:2%3] holds 12_6. squeue cuts off long lists."""
     together = group.startswith(f"{task_id.partition('_')[0]}_[")
     return together and (task_id in task_ids(group) or "..." in group)
-
-
-def array_of(run: Run) -> str | None:
-    """Which tasks the run's array has; None when it is none."""
-    more = run.spec.get("sbatch")
-    text = run.array or run.spec.get("array") or (more.get("array") if isinstance(more, dict) else None)
-    return str(text) if text and array_numbers(str(text)) else None
-
-
-_NUMBERS = r"\d{1,9}(?:-\d{1,9}(?::\d{1,9})?)?"
-
-
-def task_ids_in(run: Run, argument: str | None) -> list[str] | None:
-    """Which tasks of an array an argument names: as 12_3, as 12_[3-5], or by the log. None: it names the whole run."""
-    if argument is None or run.job_id is None:
-        return None
-    if log := re.fullmatch(rf"{re.escape(run.name)}_(\d{{1,9}})\.log", os.path.basename(argument), re.ASCII):
-        return [f"{run.job_id}_{int(log[1])}"]
-    if run.name.startswith(argument):  # 12_2026 may be the beginning of a name
-        return None
-    if number := re.fullmatch(rf"{run.job_id}_(\d{{1,9}})", argument, re.ASCII):
-        return [f"{run.job_id}_{int(number[1])}"]
-    if not argument.startswith(f"{run.job_id}_["):
-        return None
-    whole = re.fullmatch(rf"\d+_\[{_NUMBERS}(?:,{_NUMBERS})*(?:%\d+)?\]", argument, re.ASCII)
-    ids = task_ids(argument) if whole else []
-    if not ids:
-        hint = f"write {run.job_id}_3, or several as {run.job_id}_[3-5,8]"
-        raise UsageError(f"no tasks can be read from {argument!r}", at="RUN", hint=hint)
-    return ids

@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 
 from slurm_launch.errors import SlurmUnavailable
 from slurm_launch.process import Result
-from slurm_launch.spec.checks import hosts
+from slurm_launch.slurm import hostlist
 
 # Asking
 
@@ -91,7 +91,7 @@ def step_argv(
 
 def component_of(node: str, parts: Sequence[str]) -> int:
     """The place of the component that has this node; the first has the head."""
-    return next((place for place, nodes in enumerate(parts) if nodes and node in hosts(nodes)), 0)
+    return next((place for place, nodes in enumerate(parts) if nodes and node in hostlist.expand(nodes)), 0)
 
 
 def _on(cluster: str | None) -> list[str]:

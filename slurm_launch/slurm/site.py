@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from math import inf
 
-from slurm_launch.spec import checks
+from slurm_launch.slurm import times
 
 # Asking
 
@@ -81,7 +81,7 @@ class Partition:
     @property
     def time_limit(self) -> str | None:
         """The limit as our own files take it; None also for one that cannot be read."""
-        return self.max_time if self.max_time and seconds(self.max_time) < inf else None
+        return self.max_time if self.max_time and times.seconds(self.max_time) < inf else None
 
     def why_closed(self, accounts: tuple[str, ...], groups: tuple[str, ...]) -> str | None:
         """Why a user with these accounts and groups cannot run here; None when nothing speaks against it."""
@@ -128,14 +128,6 @@ def _partition(fields: dict[str, str]) -> Partition:
         groups=listed("AllowGroups"),
         default_memory=any(limit(key) for key in ("DefMemPerCPU", "DefMemPerNode")),
     )
-
-
-def seconds(time: str) -> float:
-    """A time as Slurm prints it: 1-02:03:04, 02:03:04 or 03:04; endless for what is none."""
-    try:
-        return checks.seconds(checks.slurm_time(time))
-    except ValueError:
-        return inf
 
 
 def number(text: str) -> int | None:

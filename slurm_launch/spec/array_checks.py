@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from slurm_launch.spec.checks import BadValue, show
+from slurm_launch.errors import show
+from slurm_launch.spec.checks import BadValue
 
 MAX_LINKS = 100_000  # of a chain
 MAX_TASK_NUMBER = 4_000_000  # Slurm's own bound, whatever MaxArraySize a site sets

@@ -7,11 +7,12 @@ sbatch reads.
 from __future__ import annotations
 
 import re
-from math import inf
 from typing import Any
 
+from slurm_launch.errors import show
+from slurm_launch.slurm import hostlist, times
+
 MAX_NAME = 100  # leaves room for the date, a suffix and .json within a file name's 255 bytes
-MAX_HOSTS = 100_000
 
 
 class BadValue(ValueError):
@@ -20,12 +21,6 @@ class BadValue(ValueError):
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
-
-
-def show(value: object, limit: int = 60) -> str:
-    """A value as an error message quotes it: control characters visible, never pages long."""
-    text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
-    return text if len(text) <= limit else text[:limit] + "..."
 
 
 def scalar_text(value: Any) -> Any:
@@ -84,31 +79,13 @@ def exp_name(text: str) -> str:
     return text
 
 
-_TIME = re.compile(r"\d+|\d+:\d+|\d+:\d+:\d+|\d+-\d+|\d+-\d+:\d+|\d+-\d+:\d+:\d+|unlimited|infinite", re.IGNORECASE)
-
-
 def slurm_time(text: str) -> str:
-    if not _TIME.fullmatch(text):
+    if not times.is_time(text):
         raise BadValue(
             f"is not a time that Slurm knows: {show(text)}",
             "write minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS, for example 1:30:00 or 2-12",
         )
     return text
-
-
-def seconds(time: str) -> float:
-    """A time as Slurm reads it: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS; 0 is no limit."""
-    if not time[:1].isdigit() or len(time) > 30:  # longer ones are no times, and Python limits the digits of a number
-        return inf
-    days, dash, rest = time.rpartition("-")
-    parts = [int(part) for part in rest.split(":")]
-    if dash:
-        hours, minutes, secs = (*parts, 0, 0)[:3]
-    elif len(parts) == 3:
-        hours, minutes, secs = parts
-    else:
-        hours, (minutes, secs) = 0, (*parts, 0)[:2]
-    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + secs or inf
 
 
 _MEMORY = re.compile(r"(\d+)([KMGT]?)B?", re.IGNORECASE)
@@ -131,24 +108,13 @@ def memory_bytes(text: str) -> int:
     return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}[found[2].upper()]
 
 
-def hosts(text: str) -> list[str]:
-    """The hosts that a hostlist like gpu[01-03],login1 names.
-
-    The only use of python-hostlist (GPL-2.0-or-later); its own bound makes the answer to an absurd range quick.
-    """
-    import hostlist  # type: ignore[import-untyped]
-
-    hostlist.MAX_SIZE = MAX_HOSTS
-    return list(hostlist.expand_hostlist(text))
-
-
 def nodelist(text: str) -> str:
     """A hostlist as sinfo prints it."""
     hint = "write it as sinfo does, for example gpu[01-03] or n1,n2"
     if not re.fullmatch(r"[A-Za-z0-9._,\[\]-]+", filled(text)):
         raise BadValue(f"is not a list of hosts: {show(text)}", hint)
     try:
-        found = hosts(text)
+        found = hostlist.expand(text)
     except Exception as error:  # BadHostlist is the library's own class; it says what is wrong
         raise BadValue(f"is not a list of hosts: {show(text)}: {error}", hint) from None
     if not found:
@@ -212,7 +178,7 @@ def signal_name(text: str) -> str:
 
 def switches(text: str) -> str:
     count, _, wait = text.partition("@")
-    if not count.isdigit() or (wait and not _TIME.fullmatch(wait)):
+    if not count.isdigit() or (wait and not times.is_time(wait)):
         raise BadValue(f"is not a count of switches: {show(text)}", "write 1 or 1@10:00 (at most 1, wait 10 minutes)")
     return text
 
@@ -247,7 +213,7 @@ def as_list(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
-def _pairs(value: Any, example: str) -> Any:
+def pairs(value: Any, example: str) -> Any:
     """`[K=V, ...]`, `K=V` or a mapping, as a mapping; an item without `=` has no value."""
     if value is None:
         return {}
@@ -257,13 +223,13 @@ def _pairs(value: Any, example: str) -> Any:
         return dict(value)
     if not isinstance(value, (list, tuple)):
         raise BadValue(f"is neither a mapping nor a list: {show(value)}", f"write {example}")
-    pairs: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for item in value:
         if not isinstance(item, str):
             raise BadValue(f"has an item that is no text: {show(item)}", f"write {example}")
         key, equals, text = item.partition("=")
-        pairs[key.strip()] = text if equals else None
-    return pairs
+        found[key.strip()] = text if equals else None
+    return found
 
 
 # What the script sets itself; a second hand on these would break the cluster or leak its token.
@@ -286,8 +252,8 @@ def is_yes(value: Any) -> bool:
 
 def environment(value: Any) -> Any:
     """Variables for the job: K=V."""
-    pairs = _pairs(value, "NAME=value")
-    for name, text in pairs.items():
+    variables = pairs(value, "NAME=value")
+    for name, text in variables.items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)):
             raise BadValue(f"is not the name of a variable: {show(name)}", "write NAME=value")
         if _OWN_VARIABLES.fullmatch(name):
@@ -296,19 +262,8 @@ def environment(value: Any) -> Any:
             raise BadValue(f"has no value: {name}", f"write {name}=value, or {name}= for an empty one")
         if isinstance(text, bool) or not isinstance(text, (str, int, float)):
             raise BadValue(f"{name} is no text: {show(text)}", "put the value in quotes")
-        pairs[name] = _writable(str(text))
-    return pairs
-
-
-def sweep(value: Any) -> Any:
-    """The keys of a sweep: KEY=VALUES, or a mapping with a list for each key."""
-    from slurm_launch.spec.sweep_points import declared  # which uses the checks here
-
-    if isinstance(value, (list, tuple)):
-        keys = [str(item).partition("=")[0].strip() for item in value]
-        if twice := next((key for key in keys if keys.count(key) > 1), None):
-            raise BadValue(f"has {show(twice)} twice", "give each key once, with all of its values: lr=1e-3,1e-4")
-    return declared(_pairs(value, "lr=1e-3,1e-4"))
+        variables[name] = _writable(str(text))
+    return variables
 
 
 def srun_args(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -340,15 +295,15 @@ def directive_name(name: str) -> str:
 
 def directives(value: Any) -> Any:
     """Directives that we did not think of: key=value, or key alone."""
-    pairs: dict[str, str | None] = {}
-    for name, text in _pairs(value, "key=value").items():
+    found: dict[str, str | None] = {}
+    for name, text in pairs(value, "key=value").items():
         plain = directive_name(name)
         if plain in _OWN_DIRECTIVES:
             raise BadValue(f"--{plain} cannot be set here", _OWN_DIRECTIVES[plain])
         if text is not None and (isinstance(text, bool) or not isinstance(text, (str, int, float))):
             raise BadValue(f"the value of {plain} is no text: {show(text)}", "put the value in quotes")
-        pairs[plain] = None if text is None else one_line(str(text))
-    return pairs
+        found[plain] = None if text is None else one_line(str(text))
+    return found
 
 
 def dropped(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -4,45 +4,41 @@ from __future__ import annotations
 
 from math import inf
 
-from slurm_launch.spec import checks, container_runtimes, hetjob
+from slurm_launch.slurm import hostlist, times
+from slurm_launch.spec import container_runtimes, hetjob
 from slurm_launch.spec.checks import BadValue
-from slurm_launch.spec.model import (
-    IMAGES,
-    MEMORY,
-    NEEDS,
-    LaunchSpec,
-    flag_name,
-)
+from slurm_launch.spec.model import SpecFields
+from slurm_launch.spec.option import IMAGES, MEMORY, NEEDS, flag_name
 
 
-def check(spec: LaunchSpec) -> None:
+def check(spec: SpecFields) -> None:
     """Raise BadValue when what is asked for does not fit together."""
     given = [flag_name(name) for name in MEMORY if getattr(spec, name) is not None]
     if len(given) > 1:
         raise BadValue(f"{' and '.join(given)} exclude one another", "give one of them")
     if spec.node is not None and spec.num_nodes is not None:
-        hosts = len(checks.hosts(spec.node))
-        if hosts + spec.own_head != spec.num_nodes:
-            beside = ", and the head has one of its own" if spec.own_head else ""
+        hosts = len(hostlist.expand(spec.node))
+        if hosts + hetjob.own_head(spec) != spec.num_nodes:
+            beside = ", and the head has one of its own" if hetjob.own_head(spec) else ""
             raise BadValue(
                 f"--node names {hosts} hosts{beside}, but --num-nodes is {spec.num_nodes}",
                 "make them agree, or leave --num-nodes out",
             )
-    if spec.min_nodes is not None and spec.min_nodes > spec.nodes:
+    if spec.min_nodes is not None and spec.min_nodes > hetjob.nodes(spec):
         raise BadValue(
-            f"--min-nodes {spec.min_nodes} is more than the {spec.nodes} nodes of the job",
+            f"--min-nodes {spec.min_nodes} is more than the {hetjob.nodes(spec)} nodes of the job",
             "give a smaller --min-nodes or a larger --num-nodes",
         )
     _tasks_fit(spec)
     if spec.gpu_type is not None and spec.num_gpus == 0 and not any(group.gpus for group in hetjob.groups(spec)):
         raise BadValue("--gpu-type without --num-gpus asks for no GPU", "add --num-gpus N")
     _dependencies_fit(spec)
-    _lives_fit(spec)
+    _restarts_fit(spec)
     hetjob.check(spec)
     _container_fits(spec)
 
 
-def _dependencies_fit(spec: LaunchSpec) -> None:
+def _dependencies_fit(spec: SpecFields) -> None:
     names = [name for name in ("after", "after_ok", "after_any", "after_notok", "singleton") if getattr(spec, name)]
     if not names:
         return
@@ -55,7 +51,7 @@ def _dependencies_fit(spec: LaunchSpec) -> None:
         raise BadValue(f"{flag_name(names[0])} and --sbatch dependency exclude one another", "use --dependency")
 
 
-def _tasks_fit(spec: LaunchSpec) -> None:
+def _tasks_fit(spec: SpecFields) -> None:
     if spec.grow is not None and (spec.array or spec.is_sweep or spec.chain):
         raise BadValue("--grow is for a job with one cluster", "an array's task can be grown by `slurm-launch grow`")
     given = [flag_name(name) for name in ("array", "sweep", "sweep_file", "chain") if getattr(spec, name)]
@@ -80,10 +76,10 @@ def _tasks_fit(spec: LaunchSpec) -> None:
             )
 
 
-def _lives_fit(spec: LaunchSpec) -> None:
+def _restarts_fit(spec: SpecFields) -> None:
     if spec.signal is not None and spec.signal_before is not None:
         raise BadValue("--signal and --signal-before exclude one another", "give one of them")
-    limit = checks.seconds(spec.time) if spec.time is not None else inf
+    limit = times.seconds(spec.time) if spec.time is not None else inf
     if spec.signal_before is not None and spec.signal_before >= limit:
         raise BadValue(
             f"--signal-before {spec.signal_before} is not below the time limit: --time {spec.time} is {limit:g} s",
@@ -99,7 +95,7 @@ def _lives_fit(spec: LaunchSpec) -> None:
     _hatches_agree(spec)
 
 
-def _hatches_agree(spec: LaunchSpec) -> None:
+def _hatches_agree(spec: SpecFields) -> None:
     """The script counts on its own directives: it would wait for a warning or a life that never comes."""
     if "requeue" in spec.sbatch:
         raise BadValue("--sbatch requeue is not known to the script", "use --requeue")
@@ -116,7 +112,7 @@ def _hatches_agree(spec: LaunchSpec) -> None:
             raise BadValue(f"--signal-before and --sbatch {name} exclude one another", instead)
 
 
-def _container_fits(spec: LaunchSpec) -> None:
+def _container_fits(spec: SpecFields) -> None:
     runtime = container_runtimes.runtime_of(spec)
     if runtime is None:
         if spec.worker_image and spec.container_runtime != "none":

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from slurm_launch.spec.checks import BadValue, show
+from slurm_launch.errors import show
+from slurm_launch.spec.checks import BadValue
 
 _UNEXPANDED = "write the path out: neither ~ nor $ is expanded here; %u stands for your user name"
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from slurm_launch.spec.checks import BadValue, show
+from slurm_launch.errors import show
+from slurm_launch.spec.checks import BadValue
 from slurm_launch.spec.hetjob import components
-from slurm_launch.spec.model import LaunchSpec, flag_name
+from slurm_launch.spec.model import SpecFields
+from slurm_launch.spec.option import flag_name
 
 # What reaches the inside of a container whose environment is otherwise clean; the user's --env is added.
 KEPT = ("RAY_*", "SLURM_*", "SLAUNCH_*", "CUDA_*", "ROCR_*", "NVIDIA_*", "NCCL_*", "TMPDIR")
@@ -48,7 +50,7 @@ class Runtime:
         """An image as this runtime calls it, whichever runtime's way it was written in."""
         return text
 
-    def check(self, spec: LaunchSpec) -> None:
+    def check(self, spec: SpecFields) -> None:
         """Raise BadValue for what this runtime cannot do."""
         for flag, image in (("--head-image", spec.head_image), ("--worker-image", spec.worker_image),
                             ("--container-image", spec.container_image)):  # fmt: skip
@@ -59,11 +61,11 @@ class Runtime:
             if getattr(spec, name):
                 raise BadValue(f"{flag_name(name)} cannot be had with {self.name}", "leave it out")
 
-    def step(self, spec: LaunchSpec, image: Code) -> Sequence[Word]:
+    def step(self, spec: SpecFields, image: Code) -> Sequence[Word]:
         """Arguments for the srun of a node."""
         return ()
 
-    def enter(self, spec: LaunchSpec, image: Code) -> Sequence[Word]:
+    def enter(self, spec: SpecFields, image: Code) -> Sequence[Word]:
         """What goes before a program on the node."""
         return ()
 
@@ -93,7 +95,7 @@ class Pyxis(Runtime):
         # Pyxis parts the registry from the name by a #; with a / it would ask Docker Hub for the whole
         return f"{first}#{rest}" if slash and "#" not in name and _REGISTRY.fullmatch(first) else name
 
-    def step(self, spec: LaunchSpec, image: Code) -> Sequence[Word]:
+    def step(self, spec: SpecFields, image: Code) -> Sequence[Word]:
         words: list[Word] = [Code(f"--container-image={image}"), Code('--container-name="$container"')]
         words += [Code('--container-mounts="$(IFS=, && echo "${mounts[*]}")"'), Code('--container-workdir="$workdir"')]
         words += ["--container-mount-home" if spec.container_home else "--no-container-mount-home"]
@@ -133,7 +135,7 @@ class Apptainer(Runtime):
     def image(self, text: str) -> str:
         return text if is_file(text) or "://" in text else "docker://" + text.replace("#", "/")
 
-    def enter(self, spec: LaunchSpec, image: Code) -> Sequence[Word]:
+    def enter(self, spec: SpecFields, image: Code) -> Sequence[Word]:
         # by variables of its own: in --env a comma would part two
         prefix = f"{self.name.upper()}ENV_"
         words: list[Word] = [Code(f'{prefix}{name}="${name}"') for name in spec.env]
@@ -167,7 +169,7 @@ class Podman(Runtime):
     def image(self, text: str) -> str:
         return text.removeprefix("docker://").replace("#", "/")
 
-    def enter(self, spec: LaunchSpec, image: Code) -> Sequence[Word]:
+    def enter(self, spec: SpecFields, image: Code) -> Sequence[Word]:
         words: list[Word] = [self.name, "run", "--rm", "--network=host", "--pid=host", "--ipc=host", "--userns=keep-id"]
         words += ["--ulimit=host", "--security-opt=label=disable", "--entrypoint="]
         words += (
@@ -198,7 +200,7 @@ class Shifter(Runtime):
             return text
         return "docker:" + text.removeprefix("docker://").replace("#", "/")
 
-    def enter(self, spec: LaunchSpec, image: Code) -> Sequence[Word]:
+    def enter(self, spec: SpecFields, image: Code) -> Sequence[Word]:
         words: list[Word] = ["shifter", Code(f"--image={image}"), Code('--workdir="$workdir"')]
         if spec.container_mounts:
             words.append(Code('--volume="$(IFS=\';\' && echo "${mounts[*]}")"'))
@@ -217,13 +219,13 @@ class Charliecloud(Runtime):
     def image(self, text: str) -> str:
         return text if is_file(text) else text.removeprefix("docker://").replace("#", "/")
 
-    def check(self, spec: LaunchSpec) -> None:
+    def check(self, spec: SpecFields) -> None:
         super().check(spec)
         if read_only := [mount for mount in spec.container_mounts if mount.endswith(":ro")]:
             hint = "leave :ro out; file permissions hold inside too"
             raise BadValue(f"--container-mounts: charliecloud mounts nothing read-only: {show(read_only[0])}", hint)
 
-    def enter(self, spec: LaunchSpec, image: Code) -> Sequence[Word]:
+    def enter(self, spec: SpecFields, image: Code) -> Sequence[Word]:
         variables = Code('"${image_env[@]}"' if image == HEADS else '"${worker_image_env[@]}"')
         words: list[Word] = ["ch-run", variables, *(["--env-no-expand"] if spec.env else [])]
         words += [Code(f'--set-env={name}="${name}"') for name in spec.env]
@@ -239,7 +241,7 @@ _CLASSES: tuple[type[Runtime], ...] = (Pyxis, Apptainer, Podman, Shifter, Charli
 RUNTIMES: dict[str, type[Runtime]] = {name: kind for kind in _CLASSES for name in kind.names}
 
 
-def runtime_of(spec: LaunchSpec) -> Runtime | None:
+def runtime_of(spec: SpecFields) -> Runtime | None:
     """The runtime of a job that runs in a container."""
     return RUNTIMES[spec.container_runtime](spec.container_runtime) if spec.image else None
 
@@ -248,7 +250,7 @@ def is_file(image: str) -> bool:
     return image.startswith(("/", "./", "../"))
 
 
-def gpu_kind(spec: LaunchSpec) -> str:
+def gpu_kind(spec: SpecFields) -> str:
     """nvidia, amd or none."""
     parts = components(spec) or [spec]
     if not any(part.num_gpus for part in parts) or spec.container_gpus == "none":
@@ -258,5 +260,5 @@ def gpu_kind(spec: LaunchSpec) -> str:
     return "amd" if any(_AMD.search(part.gpu_type or "") for part in parts) else "nvidia"
 
 
-def kept_names(spec: LaunchSpec) -> list[str]:
+def kept_names(spec: SpecFields) -> list[str]:
     return [*KEPT, *spec.env]

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, TypeVar
 
-from slurm_launch.spec import checks
+from slurm_launch.slurm import hostlist
 from slurm_launch.spec.checks import BadValue
-from slurm_launch.spec.model import LaunchSpec, flag_name
+from slurm_launch.spec.model import SpecFields
+from slurm_launch.spec.option import flag_name
 from slurm_launch.spec.worker_groups import WorkerGroup, parse
 
 # Directives that sbatch hands on to all later components, or that are about the job as a whole: the first has them.
@@ -20,42 +21,43 @@ _ONCE = """account acctg-freq array begin bb bbf chdir cluster-constraint cluste
 dependency error export export-file get-user-env gid hold ignore-pbs input job-name kill-on-invalid-dep licenses
 mail-type mail-user mcs-label nice no-requeue open-mode output parsable power priority profile propagate qos quiet
 requeue signal time time-min uid verbose wait wckey"""
+Spec = TypeVar("Spec", bound=SpecFields)
 ONCE = frozenset(_ONCE.split())
 _MEMORY: dict[str, Any] = {"mem": None, "mem_per_cpu": None, "mem_per_gpu": None}
 
 
-def own_head(spec: LaunchSpec) -> bool:
+def own_head(spec: SpecFields) -> bool:
     """Whether head and command have a component of their own."""
     return bool(spec.worker_group or _head_flags(spec))
 
 
-def _head_flags(spec: LaunchSpec) -> list[str]:
+def _head_flags(spec: SpecFields) -> list[str]:
     names = ("head_cpus", "head_mem", "head_partition", "head_constraint")
     return [flag_name(name) for name in names if getattr(spec, name) is not None]
 
 
-def groups(spec: LaunchSpec) -> list[WorkerGroup]:
+def groups(spec: SpecFields) -> list[WorkerGroup]:
     """The kinds of workers; without --worker-group all are of one kind."""
     if not own_head(spec):
         return []
-    return [parse(text) for text in spec.worker_group] or [WorkerGroup(n=spec.nodes - 1)]
+    return [parse(text) for text in spec.worker_group] or [WorkerGroup(n=nodes(spec) - 1)]
 
 
-def nodes(spec: LaunchSpec) -> int:
+def nodes(spec: SpecFields) -> int:
     """The nodes of the whole Ray cluster, the head among them."""
     if spec.worker_group:
         return 1 + sum(parse(text).n for text in spec.worker_group)
     if spec.num_nodes is not None:
         return spec.num_nodes
-    return len(checks.hosts(spec.node)) + own_head(spec) if spec.node is not None else 1
+    return len(hostlist.expand(spec.node)) + own_head(spec) if spec.node is not None else 1
 
 
-def check(spec: LaunchSpec) -> None:
+def check(spec: SpecFields) -> None:
     """Raise BadValue when what is asked for does not fit together."""
     if spec.dedicated_head and spec.head_num_cpus:
         raise BadValue("--dedicated-head and --head-num-cpus exclude one another", "give one of them")
     alone = [flag for flag, given in (("--dedicated-head", spec.dedicated_head), *_flags(spec)) if given]
-    if alone and spec.nodes == 1:
+    if alone and nodes(spec) == 1:
         hint = "give --num-nodes 2 or more: the head, and as many workers as you want"
         raise BadValue(f"{alone[0]} leaves a job on one node without any worker", hint)
     if not own_head(spec):
@@ -81,15 +83,15 @@ def check(spec: LaunchSpec) -> None:
     components(spec)
 
 
-def _flags(spec: LaunchSpec) -> list[tuple[str, bool]]:
+def _flags(spec: SpecFields) -> list[tuple[str, bool]]:
     return [("--head-num-cpus 0", spec.head_num_cpus == 0), *((flag, True) for flag in _head_flags(spec))]
 
 
-def _own(spec: LaunchSpec) -> str:
+def _own(spec: SpecFields) -> str:
     return "--worker-group" if spec.worker_group else _head_flags(spec)[0]
 
 
-def components(spec: LaunchSpec) -> list[LaunchSpec]:
+def components(spec: Spec) -> list[Spec]:
     """A spec for each component, the head's first; nothing for a job that is not heterogeneous.
 
     What a component does not say it takes from the plain options. The head takes neither GPUs nor what chooses the
@@ -116,7 +118,7 @@ def components(spec: LaunchSpec) -> list[LaunchSpec]:
     return _with_own_memory(found)
 
 
-def _with_own_memory(found: list[LaunchSpec]) -> list[LaunchSpec]:
+def _with_own_memory(found: list[Spec]) -> list[Spec]:
     """sbatch hands --mem on to all later components, and would refuse another kind of memory there.
 
     So a component says it by the CPU when a later one has none of its own or of another kind."""

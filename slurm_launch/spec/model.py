@@ -1,51 +1,35 @@
-"""LaunchSpec: every option of a launch, declared once.
+"""Every option of a launch, declared once.
 
 A field's name, type, default and `option(...)` are all there is to say about it: the command line flag,
 the `SLAUNCH_*` variable, the YAML key, the help text, the JSON schema, `config show` and, for plain
 directives, the `#SBATCH` line follow from it (cli/options.py, config.py, directives.py).
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from slurm_launch.spec import array_checks, checks, container_checks, worker_groups
 from slurm_launch.spec import sweep_points as sweeps
-from slurm_launch.spec.checks import BadValue
+from slurm_launch.spec.option import (
+    CLUSTER,
+    CONTAINER,
+    ENVIRONMENT,
+    EXPERIMENT,
+    FILES,
+    HATCHES,
+    HEAD,
+    JOB,
+    NETWORK,
+    RESOURCES,
+    SWEEP,
+    Option,
+)
 
-# The groups, in the order in which help and `config init` show them.
-EXPERIMENT = "Experiment"
-SWEEP = "Sweep"
-RESOURCES = "Resources"
-HEAD = "Head and kinds of workers"
-JOB = "Slurm job"
-ENVIRONMENT = "Environment"
-CONTAINER = "Container"
-CLUSTER = "Ray cluster"
-NETWORK = "Network"
-HATCHES = "Escape hatches"
-FILES = "Files and configuration"
-GROUPS = (EXPERIMENT, SWEEP, RESOURCES, HEAD, JOB, ENVIRONMENT, CONTAINER, CLUSTER, NETWORK, HATCHES, FILES)
-
-
-@dataclass(frozen=True)
-class Option:
-    """What the outside needs to know of a field beside its type and default."""
-
-    group: str
-    help: str
-    flags: tuple[str, ...] = ()  # besides --name-of-the-field: a short form, an alias
-    sbatch: str | None = None  # the directive that carries the value as it is
-    metavar: str | None = None
-    examples: tuple[Any, ...] = ()
-    layered: bool = True  # False: it chooses the files that are read, so it cannot stand in them
-
-    def __call__(self, schema: dict[str, Any]) -> None:
-        """Add to the field's JSON schema what a form or an editor shows (pydantic calls this)."""
-        schema["group"] = self.group
-        if self.examples:
-            schema["examples"] = list(self.examples)
+# The command of a cluster that waits for people.
+IDLE = "echo 'The cluster waits: slurm-launch attach gives a shell on it, slurm-launch cancel ends it.'; exec sleep infinity"
+MAX_RESTARTS = 100  # unless the user says otherwise: enough for months of work, and an end to a job that never saves
+_RUN = "A run's name or its beginning, a path, or a job id; repeat it for more."
 
 
 def option(default: Any, group: str, help: str, **details: Any) -> Any:
@@ -66,40 +50,15 @@ Variables = Annotated[dict[str, str], BeforeValidator(checks.environment)]
 Directives = Annotated[dict[str, str | None], BeforeValidator(checks.directives)]
 Dropped = Annotated[Lines, AfterValidator(checks.dropped)]
 Count = Annotated[int, Field(ge=1)]
-Sweep = Annotated[dict[str, str], BeforeValidator(checks.sweep)]
+Sweep = Annotated[dict[str, str], BeforeValidator(sweeps.option_value)]
 Image = Annotated[Line, AfterValidator(container_checks.image)]
 Mounts = Annotated[Lines, AfterValidator(container_checks.mounts)]
 WorkerGroup = Annotated[Line, BeforeValidator(worker_groups.as_text), AfterValidator(worker_groups.checked)]
 WorkerGroups = Annotated[tuple[WorkerGroup, ...], BeforeValidator(checks.as_list)]
 
-# Options of which a job can have one: a higher layer's choice replaces a lower layer's.
-MEMORY = ("mem", "mem_per_cpu", "mem_per_gpu")
-_SIGNALS = ("signal", "signal_before")
-_TASKS = ("array", "sweep", "sweep_file", "chain")
-ALTERNATIVES: tuple[tuple[str, ...], ...] = (MEMORY, ("command", "idle"), _SIGNALS, _TASKS)
-# The command of a cluster that waits for people.
-IDLE = "echo 'The cluster waits: slurm-launch attach gives a shell on it, slurm-launch cancel ends it.'; exec sleep infinity"
-MAX_RESTARTS = 100  # unless the user says otherwise: enough for months of work, and an end to a job that never saves
-_RUN = "A run's name or its beginning, a path, or a job id; repeat it for more."
-# Options that mean something only beside another: a user who gives one alone is told, a profile may well hold it.
-IMAGES = ("container_image", "head_image", "worker_image")
-NEEDS: dict[str, tuple[str, ...]] = {
-    "gpu_type": ("num_gpus",),
-    "checkpoint_signal": ("signal_before", "requeue"),
-    "max_restarts": ("requeue",),
-    "checkpoint_dir": ("requeue", "signal_before", "chain"),
-    "max_parallel": ("sweep", "sweep_file", "array"),
-    "points": ("sweep", "sweep_file"),
-    "chain_while": ("chain",),
-    **{
-        f"container_{name}": IMAGES
-        for name in ("mounts", "workdir", "home", "writable", "cleanenv", "gpus", "setup", "arg")
-    },
-}
 
-
-class LaunchSpec(BaseModel):
-    """What to launch, on what, and how; complete, checked and frozen."""
+class SpecFields(BaseModel):
+    """The fields of a spec, each with the check of its own value. LaunchSpec adds what must agree between them."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -107,6 +66,7 @@ class LaunchSpec(BaseModel):
         populate_by_name=True,
         alias_generator=lambda name: name.replace("_", "-"),
         title="slurm-launch",
+        defer_build=True,  # only LaunchSpec is ever instantiated
     )
 
     # fmt: off
@@ -273,46 +233,9 @@ class LaunchSpec(BaseModel):
         None, FILES, "Project file to read instead of the slurm-launch.yaml found upward.", metavar="FILE", layered=False, examples=("other.yaml",))
     # fmt: on
 
-    @model_validator(mode="before")
-    @classmethod
-    def _waiting(cls, data: Any) -> Any:
-        if isinstance(data, dict) and checks.is_yes(data.get("idle")):
-            if data.get("command") is not None:
-                raise BadValue("--command and --idle exclude one another", "give one of them")
-            return {**data, "command": IDLE}
-        return data
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> "LaunchSpec":
-        from slurm_launch.spec import conflicts  # which knows the spec by its type only
-
-        conflicts.check(self)
-        return self
-
-    @property
-    def nodes(self) -> int:
-        """The number of nodes, whichever way it was given."""
-        from slurm_launch.spec import hetjob
-
-        return hetjob.nodes(self)
-
-    @property
-    def own_head(self) -> bool:
-        """Whether it is a heterogeneous job, in which head and command have a component of their own."""
-        from slurm_launch.spec import hetjob
-
-        return hetjob.own_head(self)
-
     @property
     def is_sweep(self) -> bool:
         return bool(self.sweep or self.sweep_file)
-
-    def tasks(self, numbers: str | None = None) -> str | None:
-        """The tasks of the array, as sbatch takes them: of --array or, for a sweep, these; None for a single job."""
-        if self.chain is not None:
-            return f"0-{self.chain - 1}%1"  # one at a time, in this order
-        numbers = numbers or self.array
-        return f"{numbers}%{self.max_parallel}" if numbers and self.max_parallel else numbers
 
     @property
     def goes_on(self) -> bool:
@@ -328,23 +251,11 @@ class LaunchSpec(BaseModel):
     def workers_image(self) -> str | None:
         return self.image and (self.worker_image or self.container_image or self.image)
 
-    def given(self) -> dict[str, Any]:
-        """The values that differ from the defaults, plain enough for JSON and YAML, by their YAML keys."""
-        unsaid = {"command"} if self.idle else None
-        found = self.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=unsaid)
-        if self.sweep:  # the order of its keys is that of the points: a mapping somebody might sort
-            found["sweep"] = [f"{key}={text}" for key, text in self.sweep.items()]
-        return found
-
-
-def flag_name(field: str) -> str:
-    return "--" + field.replace("_", "-")
-
 
 def options() -> dict[str, Option]:
     """Every field's option, in the order of declaration."""
     found: dict[str, Option] = {}
-    for name, field in LaunchSpec.model_fields.items():
+    for name, field in SpecFields.model_fields.items():
         assert isinstance(field.json_schema_extra, Option), f"{name} is not declared with option()"
         found[name] = field.json_schema_extra
     return found

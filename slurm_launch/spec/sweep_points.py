@@ -16,9 +16,10 @@ from itertools import product
 from math import prod
 from typing import Any
 
+from slurm_launch.errors import show
 from slurm_launch.slurm.array_ids import MAX_TASKS, array_numbers
 from slurm_launch.spec.array_checks import task_numbers
-from slurm_launch.spec.checks import BadValue, one_line, show
+from slurm_launch.spec.checks import BadValue, one_line, pairs
 
 MAX_POINTS = MAX_TASKS
 _HINT = "write KEY=A,B,C or KEY=0..9, for example lr=1e-3,1e-4 or seed=0..4"
@@ -113,15 +114,24 @@ def _item(text: str) -> str:
     return '"' + text.replace('"', '""') + '"' if re.search(r'[",]|^\s|\s$|^$', text) else text
 
 
-def declared(pairs: Mapping[str, Any]) -> dict[str, str]:
+def option_value(value: Any) -> Any:
+    """The keys of --sweep: KEY=VALUES, or a mapping with a list for each key."""
+    if isinstance(value, (list, tuple)):
+        keys = [str(item).partition("=")[0].strip() for item in value]
+        if twice := next((key for key in keys if keys.count(key) > 1), None):
+            raise BadValue(f"has {show(twice)} twice", "give each key once, with all of its values: lr=1e-3,1e-4")
+    return declared(pairs(value, "lr=1e-3,1e-4"))
+
+
+def declared(given: Mapping[str, Any]) -> dict[str, str]:
     """What a spec holds of --sweep: the keys with their values as they are written, checked."""
     found: dict[str, str] = {}
     counts = []
-    for name, given in pairs.items():
+    for name, values in given.items():
         key = checked_key(str(name))
-        if given is None or given == [] or given == ():
+        if values is None or values == [] or values == ():
             raise BadValue(f"has no values for {key}", _HINT)
-        found[key] = one_line(str(written(given)))
+        found[key] = one_line(str(written(values)))
         counts.append(_count(_values(key, found[key])))
     if (count := prod(counts)) > MAX_POINTS:
         sizes = " x ".join(f"{size:,}" for size in counts)
@@ -202,6 +212,12 @@ def chosen(text: str | None, count: int) -> list[int]:
     if last >= count:
         raise BadValue(f"names point {last}, but the sweep has {count}", f"they are 0 to {count - 1}")
     return array_numbers(text)
+
+
+def array_indexes(selection: str | None, count: int) -> str:
+    """The tasks of a sweep's array, one for each point and with its number: 0-11, or what --points selects."""
+    chosen(selection, count)
+    return selection or (f"0-{count - 1}" if count > 1 else "0")
 
 
 def selection(text: str) -> str:

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
+from slurm_launch.errors import show
+from slurm_launch.slurm import hostlist
 from slurm_launch.spec import checks
-from slurm_launch.spec.checks import BadValue, show
+from slurm_launch.spec.checks import BadValue
 
 EXAMPLE = "n=2,gpus=8,partition=big,labels=fast"
 MOST_NODES = 100_000
@@ -91,12 +93,12 @@ def parse(text: str) -> WorkerGroup:
         except BadValue as error:
             raise BadValue(f"{key}= {error}", error.hint) from None
     if "n" not in found and "node" in found:
-        found["n"] = len(checks.hosts(found["node"]))
+        found["n"] = len(hostlist.expand(found["node"]))
     if "n" not in found:
         raise BadValue(f"does not say how many nodes: {show(text)}", f"add n=, for example {EXAMPLE}")
     group = WorkerGroup(**found)
-    if group.node is not None and len(checks.hosts(group.node)) != group.n:
-        raise BadValue(f"has n={group.n}, but its node= names {len(checks.hosts(group.node))}", "make them agree")
+    if group.node is not None and len(hostlist.expand(group.node)) != group.n:
+        raise BadValue(f"has n={group.n}, but its node= names {len(hostlist.expand(group.node))}", "make them agree")
     # A word that is a label is a resource too: by that work finds its group with any version of Ray.
     words = {word: 1 for word, value in group.labels.items() if value == "true"}
     return WorkerGroup(**{**found, "resources": {**words, **group.resources}})

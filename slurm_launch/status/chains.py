@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from slurm_launch.runs import log_phases
+from slurm_launch.runs.record import Run
 from slurm_launch.slurm import array_ids
-
-if TYPE_CHECKING:
-    from slurm_launch.runs.record import Run
-    from slurm_launch.status.task import Task
-
-NOT_NEEDED = "ChainOver"  # the reason of such a link; Slurm has no word for it
-IN_A_WORD = "not needed"
-IN_WORDS = "was not needed: the chain was over before it"
+from slurm_launch.status.task import NOT_NEEDED, Task
 
 
 def with_reasons(run: Run, tasks: Sequence[Task]) -> list[Task]:

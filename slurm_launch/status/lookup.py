@@ -16,10 +16,10 @@ from typing import Any
 from slurm_launch.errors import LaunchError, UsageError
 from slurm_launch.runs import log_phases
 from slurm_launch.runs import record as records
-from slurm_launch.runs.log_phases import Life
+from slurm_launch.runs.log_phases import Attempt
 from slurm_launch.runs.record import Run
-from slurm_launch.slurm import array_ids, client, jobs
-from slurm_launch.slurm.client import Asking
+from slurm_launch.slurm import array_ids, jobs
+from slurm_launch.slurm.client import SlurmClient
 from slurm_launch.slurm.jobs import JobState
 from slurm_launch.status import chains
 from slurm_launch.status.task import (
@@ -35,7 +35,7 @@ SKEW = timedelta(minutes=5)  # between the clocks of two machines; munge allows 
 LONG_LOG = 64 << 20  # bytes; reading them takes a second
 
 
-def look(run: Run, ask: Asking, *, logs: bool = True, given_up: Set[str] = frozenset()) -> list[Task]:
+def look(run: Run, client: SlurmClient, *, logs: bool = True, given_up: Set[str] = frozenset()) -> list[Task]:
     """All that is known of a run, a Task for each job or task of an array, with what their logs tell.
 
     Of what squeue does not know, sacct is asked, then scontrol, then the logs. Without `logs` these are left alone,
@@ -45,15 +45,15 @@ def look(run: Run, ask: Asking, *, logs: bool = True, given_up: Set[str] = froze
     if run.job_id is None:
         return [_unseen(run, "")]
     known = _Known(run)
-    queue, problem = client.squeue(jobs.squeue_argv(run.job_id, run.cluster), ask)
+    queue, problem = client.squeue(jobs.squeue_argv(run.job_id, run.cluster))
     known.take(queue, "squeue")
     known.enter(remembered_tasks(run))
     if problem and known.missing:
         raise problem
     if known.missing.keys() - given_up:
-        known.take(client.sacct([run], ask), "sacct")
+        known.take(client.sacct([run.job_id], _clusters([run])), "sacct")
     if known.missing.keys() - given_up:
-        known.take(client.scontrol(run, run.job_id, ask), "scontrol")
+        known.take(client.show_job(run.job_id, run.cluster), "scontrol")
     known.enter(_by_log(run, known.missing))
     return [_with_log(task) if logs else task for task in known.in_order()]
 
@@ -69,7 +69,7 @@ def look_at_files(run: Run) -> list[Task]:
 
 
 def look_at_all(
-    all_runs: Sequence[Run], ask: Asking, user: str, adopt: Callable[[list[str]], Sequence[Run]] | None = None
+    all_runs: Sequence[Run], client: SlurmClient, user: str, adopt: Callable[[list[str]], Sequence[Run]] | None = None
 ) -> tuple[dict[str, list[Task]], LaunchError | None]:
     """The tasks of each run, by its record; and what kept Slurm from answering. Only the ends of logs are read.
 
@@ -85,9 +85,9 @@ def look_at_all(
     for group in (near, far):
         if not group and (group is far or adopt is None):
             continue
-        clusters = sorted({known.run.cluster for known in group if known.run.cluster})
+        clusters = _clusters(known.run for known in group)
         users = dict.fromkeys([user, *(known.run.user for known in group)])
-        queue, failed = client.squeue(jobs.squeue_user_argv(",".join(users), clusters), ask)
+        queue, failed = client.squeue(jobs.squeue_user_argv(",".join(users), clusters))
         if adopt is not None:
             scripts = {known.run.script for known in group}
             strange = [state.script for state in queue if state.user == user and state.script]
@@ -105,12 +105,18 @@ def look_at_all(
             known.enter(remembered_tasks(known.run))
         forgotten = [known for known in group if known.missing]
         if forgotten and not failed:
-            _hand_out(client.sacct([known.run for known in forgotten], ask), "sacct", forgotten)
+            lost = [known.run for known in forgotten]
+            states = client.sacct([run.job_id for run in lost if run.job_id], _clusters(lost))
+            _hand_out(states, "sacct", forgotten)
         for known in forgotten:
             known.enter(_by_log(known.run, known.missing, asked=not failed))
         problem = problem or failed
     found = {run.record: [_unseen(run, "")] for run in (*all_runs, *without)}
     return found | {known.run.record: known.in_order() for known in all_known}, problem
+
+
+def _clusters(runs: Iterable[Run]) -> list[str]:
+    return sorted({run.cluster for run in runs if run.cluster})
 
 
 def _healed(run: Run, queue: Iterable[JobState]) -> Run:
@@ -147,7 +153,7 @@ class _Known:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.tasks: list[Task] = []
-        job, array = run.job_id or "", array_ids.array_of(run)
+        job, array = run.job_id or "", run.array_indexes
         self.is_array = array is not None  # found out once: the array may have thousands of tasks
         self.missing = (
             dict.fromkeys(f"{job}_{number}" for number in array_ids.array_numbers(array)) if array else {job: None}
@@ -316,35 +322,35 @@ def completed(task: Task) -> Task:
 def _with_log(task: Task) -> Task:
     """The task with what its log tells; nothing when that cannot be read."""
     try:
-        return with_life(task, log_phases.read(task.log).last)
+        return with_attempt(task, log_phases.read(task.log).last)
     except OSError:
         return task
 
 
-def with_life(task: Task, life: Life) -> Task:
+def with_attempt(task: Task, attempt: Attempt) -> Task:
     """The task with what the last life in its log tells."""
     if task.waiting:
         return task
-    if _is_former(life, task):
-        life = Life()  # it has been requeued, and has not said anything yet
+    if _is_former(attempt, task):
+        attempt = Attempt()  # it has been requeued, and has not said anything yet
     told = {
-        "head-ready": life.head_ready,
-        "all-nodes": life.times.get("ready"),
-        "command-start": life.times.get("command"),
-        "command-end": life.times.get("stopping") if "command" in life.times else None,
-        "ended": life.times.get("end") if task.ended or task.state == UNKNOWN else None,
+        "head-ready": attempt.head_ready,
+        "all-nodes": attempt.times.get("ready"),
+        "command-start": attempt.times.get("command"),
+        "command-end": attempt.times.get("stopping") if "command" in attempt.times else None,
+        "ended": attempt.times.get("end") if task.ended or task.state == UNKNOWN else None,
     }
     times = {name: time for name, time in told.items() if time} | dict(task.times)
-    return replace(task, life=life, times={name: times[name] for name in TIMES if name in times})
+    return replace(task, attempt=attempt, times={name: times[name] for name in TIMES if name in times})
 
 
-def _is_former(life: Life, task: Task) -> bool:
+def _is_former(attempt: Attempt, task: Task) -> bool:
     """Whether a life in the log came before the one that Slurm speaks of; the nodes' clocks may differ a little."""
     started = task.times.get("started")
     if task.state == "CANCELLED" and not task.nodes and task.source in ("squeue", "sacct", "scontrol"):
         return True  # this one still waited for its nodes
     slack = timedelta(seconds=9) if task.restarts else SKEW
-    return started is not None and life.began is not None and life.began < started - slack
+    return started is not None and attempt.began is not None and attempt.began < started - slack
 
 
 def _by_log(run: Run, task_ids: Iterable[str], asked: bool = True) -> list[Task]:

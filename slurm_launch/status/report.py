@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from slurm_launch.launch import dependencies
 from slurm_launch.runs.record import Run
 from slurm_launch.slurm import array_ids
-from slurm_launch.status import chains
-from slurm_launch.status.task import TIMES, Task
+from slurm_launch.spec.option import dependency_flags
+from slurm_launch.status.task import NOT_NEEDED, NOT_NEEDED_WORD, TIMES, Task
 from slurm_launch.status.task_points import PointsOf
 
 # The parts of a run, each between two of its times.
@@ -68,13 +67,13 @@ def summary(tasks: Sequence[Task]) -> str:
     if len(tasks) == 1 and tasks_in(tasks[0]) == 1:
         return tasks[0].state
     counts = Counter(_in_a_word(task) for task in tasks for _ in range(tasks_in(task)))
-    words = ("ok", "failed", "cancelled", chains.IN_A_WORD, "running", "waiting", "unknown")
+    words = ("ok", "failed", "cancelled", NOT_NEEDED_WORD, "running", "waiting", "unknown")
     return ", ".join(f"{counts[word]} {word}" for word in words if counts[word])
 
 
 def _in_a_word(task: Task) -> str:
-    if task.reason == chains.NOT_NEEDED:
-        return chains.IN_A_WORD
+    if task.reason == NOT_NEEDED:
+        return NOT_NEEDED_WORD
     if task.ended:
         return {"COMPLETED": "ok", "CANCELLED": "cancelled"}.get(task.state, "failed")
     return "waiting" if task.waiting else "running" if task.running else "unknown"
@@ -101,7 +100,7 @@ def as_json(run: Run, tasks: Sequence[Task], now: datetime, points: PointsOf) ->
 
 
 def _task_json(task: Task, now: datetime) -> dict[str, Any]:
-    life, end = task.life, task.life.end if task.life else None
+    attempt, end = task.attempt, task.attempt.end if task.attempt else None
     return {
         "id": task.id,
         "state": task.state,
@@ -114,13 +113,13 @@ def _task_json(task: Task, now: datetime) -> dict[str, Any]:
         "nodes": task.nodes,
         "num_nodes": task.num_nodes,
         "restarts": task.restarts,
-        "joined": list(life.joined) if life else [],
-        "lost": life.lost if life else [],
-        "head": life.head if life else None,
-        "address": life.address if life else None,
-        "client_address": life.client if life else None,
-        "dashboard_url": life.dashboard if life else None,
-        "ray_version": life.ray if life else None,
+        "joined": list(attempt.joined) if attempt else [],
+        "lost": attempt.lost if attempt else [],
+        "head": attempt.head if attempt else None,
+        "address": attempt.address if attempt else None,
+        "client_address": attempt.client if attempt else None,
+        "dashboard_url": attempt.dashboard if attempt else None,
+        "ray_version": attempt.ray if attempt else None,
         "times": {name.replace("-", "_"): _iso(task.times.get(name)) for name in TIMES},
         "elapsed_s": elapsed(task, now),
         "exit_code": task.code,
@@ -138,7 +137,7 @@ def _iso(time: datetime | None) -> str | None:
 
 def status_rows(run: Run, task: Task, now: datetime) -> list[tuple[str, str]]:
     """What `status` says of a job, a line for each thing that is known."""
-    life, times, end = task.life, task.times, task.life.end if task.life else None
+    attempt, times, end = task.attempt, task.times, task.attempt.end if task.attempt else None
     rows = [("state", f"{task.state}: {task.in_words.removeprefix('waits: ')}")]
     if task.source in ("log", "record"):
         rows[0] = ("state", f"{rows[0][1]} (Slurm has forgotten it: says the {task.source})")
@@ -149,23 +148,29 @@ def status_rows(run: Run, task: Task, now: datetime) -> list[tuple[str, str]]:
             f"{clock(task.expected, now)} at the latest, as Slurm plans now" if task.expected else "not known yet"
         )
         rows.append(("start", expected))
-        if waits_for := dependencies.of_record(run.spec):
+        if waits_for := dependency_flags(run.spec):
             rows.append(("waits for", ", ".join(waits_for)))
     if task.partition:
         rows.append(("partition", task.partition))
     if task.nodes or task.num_nodes:
         rows.append(("nodes", task.nodes or f"{task.num_nodes} wanted"))
     if task.running:
-        if life and life.count:
-            rows.append(("joined", f"{len(life.joined)} of {life.count}: {', '.join(life.joined)}".rstrip(": ")))
-        if task.phase == "command" and life:
-            for label, value in (("address", life.address), ("client", life.client), ("dashboard", life.dashboard)):
+        if attempt and attempt.count:
+            rows.append(
+                ("joined", f"{len(attempt.joined)} of {attempt.count}: {', '.join(attempt.joined)}".rstrip(": "))
+            )
+        if task.phase == "command" and attempt:
+            for label, value in (
+                ("address", attempt.address),
+                ("client", attempt.client),
+                ("dashboard", attempt.dashboard),
+            ):
                 rows += [(label, value)] if value else []
         if task.limit:
             rows.append(("time left", duration((task.limit - now).total_seconds())))
-    if life and life.lost:
-        rows.append(("lost", ", ".join(life.lost)))
-    rows += [("warning", text) for text in life.warnings] if life else []
+    if attempt and attempt.lost:
+        rows.append(("lost", ", ".join(attempt.lost)))
+    rows += [("warning", text) for text in attempt.warnings] if attempt else []
     rows += [("restarts", str(task.restarts))] if task.restarts else []
     rows += _time_rows(task, now)
     if task.code is not None:

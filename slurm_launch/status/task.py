@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from slurm_launch.runs.log_phases import Life
+from slurm_launch.runs.log_phases import Attempt
 from slurm_launch.slurm.jobs import JobState
 from slurm_launch.slurm.plain_words import how_it_ended, how_it_goes, why_it_waits
-from slurm_launch.status import chains
 
 UNKNOWN = "UNKNOWN"
+NOT_NEEDED = "ChainOver"  # the reason of such a link; Slurm has no word for it
+NOT_NEEDED_WORD = "not needed"
+NOT_NEEDED_SENTENCE = "was not needed: the chain was over before it"
 # The times of a run, in their order.
 TIMES = ("submitted", "started", "head-ready", "all-nodes", "command-start", "command-end", "ended")
 # What a job that grows another one's cluster does in its phases.
@@ -42,7 +44,7 @@ class Task:
     limit: datetime | None = None  # when its time is over, while it runs
     restarts: int = 0
     times: Mapping[str, datetime] = field(default_factory=dict)  # those of TIMES that are known
-    life: Life | None = None  # what the log tells of it; None: it was not read, cannot be, or there is none yet
+    attempt: Attempt | None = None  # what the log tells of it; None: it was not read, cannot be, or there is none yet
     asked: bool = True  # whether Slurm has answered
 
     @property
@@ -62,7 +64,7 @@ class Task:
         """How far it is: queued, environment, bring-up, command, stopping or ended; else running, or unknown."""
         if self.waiting or self.ended or self.state == UNKNOWN:
             return "queued" if self.waiting else "ended" if self.ended else "unknown"
-        if self.life is None:
+        if self.attempt is None:
             return "running"
         names = {
             "": "environment",
@@ -71,7 +73,7 @@ class Task:
             "missing": "stopping",
             "end": "stopping",
         }
-        return names.get(self.life.phase, self.life.phase)
+        return names.get(self.attempt.phase, self.attempt.phase)
 
     @property
     def in_words(self) -> str:
@@ -84,20 +86,20 @@ class Task:
             return "Slurm does not answer"
         if not self.id:
             return "sbatch was interrupted: `squeue --me` tells whether there is a job"
-        if self.reason == chains.NOT_NEEDED:
-            return chains.IN_WORDS
+        if self.reason == NOT_NEEDED:
+            return NOT_NEEDED_SENTENCE
         if self.ended or self.state == UNKNOWN:
-            end = self.life.end if self.life else None
+            end = self.attempt.end if self.attempt else None
             words = how_it_ended(self.state, self.code, self.signal)
             return f"{words}: {end.cause}" if end and end.cause else words
-        if self.life is not None and self.life.main is not None and self.phase in _GROWING:
-            return how_it_goes(self.state) or f"runs: {_GROWING[self.phase]} job {self.life.main}"
+        if self.attempt is not None and self.attempt.main is not None and self.phase in _GROWING:
+            return how_it_goes(self.state) or f"runs: {_GROWING[self.phase]} job {self.attempt.main}"
         return how_it_goes(self.state) or {
             "running": "runs",
             "environment": "runs: the environment is being loaded",
             "bring-up": "runs: Ray is being started",
             "command": "runs: its time is short, and the command is to save its work"
-            if self.life and self.life.saving
+            if self.attempt and self.attempt.saving
             else "runs: the command is at work",
             "stopping": "runs: Ray is being ended",
         }.get(self.phase, "runs")

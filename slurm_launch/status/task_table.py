@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from slurm_launch.runs.record import Run
-from slurm_launch.status import chains
 from slurm_launch.status.report import duration, elapsed
-from slurm_launch.status.task import Task
+from slurm_launch.status.task import NOT_NEEDED, NOT_NEEDED_SENTENCE, Task
 from slurm_launch.status.task_points import PointsOf, short
 
 Row = list[str]
@@ -38,9 +37,9 @@ def _rows(run: Run, tasks: Sequence[Task], points: PointsOf, now: datetime) -> I
 
 def _remark(task: Task, again: str | None) -> str:
     """What the other columns do not say: why it waits, how far it is, what it failed of; as what it was run again."""
-    end = task.life.end if task.life else None
-    if task.reason == chains.NOT_NEEDED:
-        words = chains.IN_WORDS
+    end = task.attempt.end if task.attempt else None
+    if task.reason == NOT_NEEDED:
+        words = NOT_NEEDED_SENTENCE
     elif task.ended:
         words = (end.cause if end and task.state != "COMPLETED" else "") or ""
     else:

@@ -9,14 +9,13 @@ from contextlib import suppress
 from dataclasses import replace
 
 from slurm_launch import process
-from slurm_launch.errors import LaunchError, NoCommandCode, SlurmUnavailable
-from slurm_launch.launch.submit import TIMEOUT, Tell, warn
-from slurm_launch.process import Runner
+from slurm_launch.errors import LaunchError, NoCommandCode, Notify, SlurmUnavailable, warn
+from slurm_launch.process import TIMEOUT, Runner
 from slurm_launch.runs import log_phases
 from slurm_launch.runs import record as records
 from slurm_launch.runs.record import Run
 from slurm_launch.slurm import array_ids
-from slurm_launch.slurm.client import Asking
+from slurm_launch.slurm.client import SlurmClient
 from slurm_launch.slurm.jobs import JobState
 from slurm_launch.slurm.plain_words import how_it_ended
 from slurm_launch.status import chains, lookup
@@ -41,14 +40,14 @@ def wait(
     poll: Callable[[], Iterable[float]] = backoff,
     sleep: Callable[[float], object] = time.sleep,
     timeout: float = TIMEOUT,
-    tell: Tell = warn,
+    notify: Notify = warn,
 ) -> int:
     """Follow a job to its end and return its command's exit code; of an array the highest one, of a chain the last.
 
     Raises NoCommandCode when the job ended without one: cancelled, time limit, a node lost, or the command
     never started. Slurm not answering is told and waited out. Ctrl-C leaves the job running and says so.
     """
-    follower = Follower(run, Asking(os.environ if env is None else env, runner, timeout), tell)
+    follower = Follower(run, SlurmClient(os.environ if env is None else env, runner, timeout), notify)
     try:
         for pause in poll():
             follower.take(follower.ask())
@@ -56,13 +55,13 @@ def wait(
                 break
             sleep(pause)
     except KeyboardInterrupt:
-        tell(goes_on(run.job_id))
+        notify(keeps_running(run.job_id))
         raise
     lookup.remember(run, [lookup.completed(task) for task in follower.tasks.values()])
     return follower.code()
 
 
-def goes_on(job_id: str | None) -> str:
+def keeps_running(job_id: str | None) -> str:
     """What is said to somebody who stops looking at a job."""
     us = "slurm-launch"
     return f"job {job_id} goes on; `{us} watch {job_id}` comes back to it, `{us} cancel {job_id}` ends it"
@@ -77,12 +76,14 @@ class Follower:
     `ask` may be called anywhere, such as in a thread; `take` then tells what came of it.
     """
 
-    def __init__(self, run: Run, asking: Asking, tell: Tell = warn, only: Callable[[str], bool] | None = None) -> None:
+    def __init__(
+        self, run: Run, client: SlurmClient, notify: Notify = warn, only: Callable[[str], bool] | None = None
+    ) -> None:
         """With `only`, of the tasks of an array those alone to whose ids it says yes."""
         if run.job_id is None:
             hint = f"`squeue --me --name={run.exp_name}` tells whether there is a job"
             raise LaunchError("the run has no job id to follow", at=run.record, hint=hint)
-        self.run, self.asking, self.tell = run, asking, tell
+        self.run, self.client, self.notify = run, client, notify
         self.job_id = run.job_id
         self.tasks: dict[str, Task] = {}
         self.problem: str | None = None  # why Slurm has not answered the last question
@@ -94,7 +95,7 @@ class Follower:
         """One look; a Slurm that does not answer is an answer too. Raises NotFound where there is no Slurm."""
         try:
             given_up = {task_id for task_id, times in self._traceless.items() if times >= TRIES}
-            return lookup.look(self._known(), self.asking, logs=False, given_up=given_up)
+            return lookup.look(self._known(), self.client, logs=False, given_up=given_up)
         except process.NotFound:
             raise
         except SlurmUnavailable as error:
@@ -112,11 +113,11 @@ class Follower:
         if isinstance(answer, SlurmUnavailable):
             said = answer.message.removeprefix("Slurm does not answer:").strip()
             if self.problem is None:
-                self.tell(f"Slurm does not answer about job {self.job_id}, asking again: {said}")
+                self.notify(f"Slurm does not answer about job {self.job_id}, asking again: {said}")
             self.problem = said
             return
         if self.problem is not None:
-            self.tell("Slurm answers again")
+            self.notify("Slurm answers again")
         self.problem = None
         known = {task.id: task for task in answer if task.source != "none"}
         traceless = [one for task in answer if task.id not in known for one in array_ids.task_ids(task.id)]

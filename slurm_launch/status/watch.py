@@ -11,10 +11,10 @@ from typing import Protocol
 
 from slurm_launch.errors import LaunchError, UsageError
 from slurm_launch.runs.growing_file import MOST, LogFile
-from slurm_launch.runs.log_phases import MARK, Life, Lives
+from slurm_launch.runs.log_phases import MARK, Attempt, Attempts
 from slurm_launch.runs.record import Run
 from slurm_launch.slurm import array_ids, jobs
-from slurm_launch.slurm.client import Asking
+from slurm_launch.slurm.client import SlurmClient
 from slurm_launch.slurm.jobs import QueuePlace
 from slurm_launch.status import lookup
 from slurm_launch.status.task import UNKNOWN, Task
@@ -64,28 +64,28 @@ class Feed:
     def __init__(self, task_id: str, file: LogFile) -> None:
         self.task_id = task_id
         self.file = file
-        self.lives = Lives()
+        self.attempts = Attempts()
         self.begun = False  # whether there was any text
         self._rest = b""
 
     @property
-    def life(self) -> Life:
-        return self.lives.last
+    def attempt(self) -> Attempt:
+        return self.attempts.last
 
     @property
     def ended(self) -> bool:
         """Whether its last line has been written."""
-        return self.life.end is not None
+        return self.attempt.end is not None
 
     @property
-    def begun_lives(self) -> int:
-        return len([life for life in self.lives.all if life.times])
+    def started_attempts(self) -> int:
+        return len([attempt for attempt in self.attempts.all if attempt.times])
 
     def read(self) -> bytes:
         restarts = self.file.restarts
         data = self.file.read()
         if self.file.restarts != restarts:  # another file under the same name tells another story
-            self.lives, self._rest = Lives(), b""
+            self.attempts, self._rest = Attempts(), b""
         if data and not self.begun:
             self.begun = True
             if self.file.left_out:
@@ -99,7 +99,7 @@ class Feed:
         self._rest = lines.pop()[-_LONGEST:]
         for line in lines:
             if MARK in line:
-                self.lives.take(line[-_LONGEST:].decode("utf-8", errors="replace").rstrip("\r"))
+                self.attempts.take(line[-_LONGEST:].decode("utf-8", errors="replace").rstrip("\r"))
 
 
 def _beginning(path: str, size: int) -> bytes:
@@ -184,7 +184,7 @@ class Watch:
         self,
         run: Run,
         view: View,
-        asking: Asking,
+        client: SlurmClient,
         *,
         task: str | None = None,
         places: bool = True,
@@ -195,21 +195,21 @@ class Watch:
     ) -> None:
         """With `task`, that one task of an array. `places`: whether to ask for the place in the queue, too."""
         self._log_file, self._places = log_file, places
-        self._known_lives: dict[str, int] = {}  # of each log, when Slurm was asked last
+        self._known_attempts: dict[str, int] = {}  # of each log, when Slurm was asked last
         self.view, self.clock, self.sleep = view, clock, sleep
         self.sight = Sight(run, points=points_of(run))
         self.task = task
         only = None if task is None else (lambda task_id: task_id == task or array_ids.holds(task_id, task))
-        self.follower = Follower(run, asking, view.note, only)
-        self.pace = Pace(clock(), dear=array_ids.array_of(run) is not None)
-        self._ask_in, self._asking = ask, asking
+        self.follower = Follower(run, client, view.note, only)
+        self.pace = Pace(clock(), dear=run.array_indexes is not None)
+        self._ask_in, self._client = ask, client
         self._asked: Pending | None = None
         self._questions = 0
         self._turn = 0
         self._more = False  # whether a log has more to read at once
         self._over_at: float | None = None
-        self._lives_then: dict[str, int] = {}
-        if array_ids.array_of(run) is None:  # it can be read before Slurm has told anything
+        self._attempts_then: dict[str, int] = {}
+        if run.array_indexes is None:  # it can be read before Slurm has told anything
             self._feed(run.job_id or "", run.log)
 
     def to_its_end(self) -> list[Task]:
@@ -225,7 +225,7 @@ class Watch:
         over = self.follower.over  # first this, then the logs: so nothing of them is missed
         self._ask()
         news = self._read(everything=over)
-        self.sight.tasks = [self._with_life(task) for task in self.follower.tasks.values()]
+        self.sight.tasks = [self._with_attempt(task) for task in self.follower.tasks.values()]
         self.sight.problem = self.follower.problem
         self.view.show(self.sight)
         if not over or not self.follower.over or news:
@@ -245,7 +245,7 @@ class Watch:
         now = self.clock()
         if self._asked is None and self.pace.due(now) and not self.follower.over:
             self.pace.asked(now)
-            self._lives_then = {feed.task_id: feed.begun_lives for feed in self.sight.feeds.values()}
+            self._attempts_then = {feed.task_id: feed.started_attempts for feed in self.sight.feeds.values()}
             self._asked = self._ask_in(self._next_question())
         if self._asked is None or not self._asked.done():
             return
@@ -254,7 +254,7 @@ class Watch:
         if isinstance(answer, _Placed):
             self.sight.place = answer.place
             return
-        self._known_lives = self._lives_then
+        self._known_attempts = self._attempts_then
         before = _states(self.follower.tasks.values())
         self._check_task(answer)
         self.follower.take(answer)  # type: ignore[arg-type]
@@ -267,7 +267,7 @@ class Watch:
         waiting = self._waiting()
         self._questions = self._questions + 1 if waiting else 0
         if waiting and self._places and self._questions % self.PLACE_EVERY == 1:
-            return lambda: _Placed(find_place(waiting, self.sight.run, self._asking))
+            return lambda: _Placed(find_place(waiting, self.sight.run, self._client))
         return self.follower.ask
 
     def _waiting(self) -> Task | None:
@@ -302,7 +302,7 @@ class Watch:
     def _read_one(self, feed: Feed) -> int:
         """How much of it was new."""
         restarts, ended = feed.file.restarts, feed.ended
-        begun, lives = feed.begun, len(feed.lives.all)
+        begun, attempts = feed.begun, len(feed.attempts.all)
         data = feed.read()
         if feed.file.restarts > restarts:
             self.view.note(f"the log of job {feed.task_id} was cut off or replaced: it goes on from its new beginning")
@@ -311,7 +311,7 @@ class Watch:
         if len(self.sight.feeds) > AT_ONCE:  # a process may have but 1024 files open
             feed.file.close()
         # What the log tells, Slurm knows too: it has begun, it has ended, it lives again.
-        if (begun, lives, ended) != (feed.begun, len(feed.lives.all), feed.ended):
+        if (begun, attempts, ended) != (feed.begun, len(feed.attempts.all), feed.ended):
             self.pace.changed(self.clock())
         return len(data)
 
@@ -323,13 +323,13 @@ class Watch:
         if task_id not in self.sight.feeds:
             self.sight.feeds[task_id] = Feed(task_id, self._log_file(path))
 
-    def _with_life(self, task: Task) -> Task:
+    def _with_attempt(self, task: Task) -> Task:
         feed = self.sight.feeds.get(task.id)
         if feed is None:
             return task
-        if task.waiting and not feed.ended and feed.begun_lives > self._known_lives.get(task.id, 0):
+        if task.waiting and not feed.ended and feed.started_attempts > self._known_attempts.get(task.id, 0):
             task = replace(task, state="RUNNING", source="log", reason=None)  # it has begun since Slurm was asked
-        return lookup.with_life(task, feed.life)
+        return lookup.with_attempt(task, feed.attempt)
 
 
 def _states(tasks: Iterable[Task]) -> dict[str, tuple[str, int]]:
@@ -341,12 +341,12 @@ class _Placed:
     place: QueuePlace | None
 
 
-def find_place(task: Task, run: Run, ask: Asking) -> QueuePlace | None:
+def find_place(task: Task, run: Run, client: SlurmClient) -> QueuePlace | None:
     """Where a job stands in the queue; None where that is not to be known."""
     if task.partition is None:
         return None
     try:
-        result = ask(jobs.squeue_waiting_argv(task.partition, run.cluster))
+        result = client(jobs.squeue_waiting_argv(task.partition, run.cluster))
     except LaunchError:
         return None
     return jobs.parse_place(result.stdout, task.id) if result.returncode == 0 else None

@@ -7,9 +7,8 @@ from datetime import datetime
 
 from slurm_launch.slurm.jobs import QueuePlace
 from slurm_launch.slurm.plain_words import how_it_ended
-from slurm_launch.status import chains
 from slurm_launch.status.report import clock, duration, tasks_in
-from slurm_launch.status.task import UNKNOWN, Task
+from slurm_launch.status.task import NOT_NEEDED, NOT_NEEDED_SENTENCE, UNKNOWN, Task
 
 
 def waits(task: Task, place: QueuePlace | None, now: datetime) -> list[str]:
@@ -62,9 +61,9 @@ def outcome(task: Task) -> str:
     """The words for its end."""
     if task.state == UNKNOWN:
         return "has left the queue without a trace"
-    if task.reason == chains.NOT_NEEDED:
-        return chains.IN_WORDS
-    end = task.life.end if task.life else None
+    if task.reason == NOT_NEEDED:
+        return NOT_NEEDED_SENTENCE
+    end = task.attempt.end if task.attempt else None
     if end is not None and end.command_ended and task.code:
         return f"has ended: its command failed with exit code {task.code}"
     words = how_it_ended(task.state, task.code, task.signal)
@@ -79,7 +78,7 @@ def counted(tasks: Iterable[Task]) -> str:
         run += number * task.running
         wait += number * task.waiting
         ended += number * (task.ended or task.state == UNKNOWN)
-        good = task.state == "COMPLETED" or task.reason == chains.NOT_NEEDED
+        good = task.state == "COMPLETED" or task.reason == NOT_NEEDED
         bad += not good and (task.ended or task.state == UNKNOWN)
     said = [f"{run} run" if run else "", f"{wait} wait" if wait else ""]
     said.append(f"{ended} ended" + (f" ({bad} not well)" if bad else "") if ended else "")

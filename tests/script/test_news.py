@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_launch.rendering.render import TEMPLATES
+from slurm_launch.rendering.templates import TEMPLATES
 
 RUN = (TEMPLATES / "parts/run.sh").read_text(encoding="utf-8").partition("\nstart_cluster;")[0]
 STOP = (TEMPLATES / "parts/stop.sh").read_text(encoding="utf-8")

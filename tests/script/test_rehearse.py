@@ -22,7 +22,8 @@ from slurm_launch import LaunchSpec
 from slurm_launch.errors import UsageError
 from slurm_launch.rehearsal import faults
 from slurm_launch.rehearsal.rehearse import rehearse, stage, stand_ins
-from slurm_launch.rendering.render import read_embedded, render_script
+from slurm_launch.rendering.render import render_script
+from slurm_launch.spec.script_header import read_embedded
 from tests.stage import ROOT, begin, left, without_ray
 
 NO_RAY = not shutil.which("ray", path=os.path.dirname(sys.executable))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from slurm_launch.rehearsal import rehearse
-from slurm_launch.rehearsal.job import lives
+from slurm_launch.rehearsal.job import attempts
 from tests.stage import play
 
 HEAD = "#!/bin/bash\n#SBATCH --output=out --nodes=3 --ntasks-per-node=1\n"
@@ -162,12 +162,12 @@ def test_a_daemon_that_does_not_start(tmp_path: Path) -> None:
 
 def test_the_dead_do_not_live() -> None:
     with subprocess.Popen(["sleep", "900"]) as process:
-        assert lives(process.pid)
+        assert attempts(process.pid)
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert os.path.exists(f"/proc/{process.pid}")
-        assert not lives(process.pid)
-    assert not lives(process.pid)
+        assert not attempts(process.pid)
+    assert not attempts(process.pid)
 
 
 def test_a_requeued_job_has_another_life(tmp_path: Path) -> None:

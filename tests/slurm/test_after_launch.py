@@ -31,9 +31,9 @@ PYTHON = str(VENV / "bin/python")
 IMPATIENT = """
 import os, sys
 from slurm_launch import cli
-from slurm_launch.slurm.client import Asking
+from slurm_launch.slurm.client import SlurmClient
 from slurm_launch.cli import run_argument
-run_argument.asking = lambda: Asking(os.environ, timeout=2)
+run_argument.slurm_client = lambda: SlurmClient(os.environ, timeout=2)
 cli.main(sys.argv[1:])
 """
 # Several calls in one process: to start Python takes longer than to answer.

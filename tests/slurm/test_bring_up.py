@@ -122,8 +122,8 @@ STEPS = "RAY_raylet_client_connect_timeout_milliseconds", "RAY_raylet_client_num
 @pytest.mark.parametrize("given", [{}, {STEPS[1]: "60"}], ids=["ours", "the user's"])
 def test_a_raylet_looks_for_its_store_in_small_steps(cluster: Cluster, given: dict[str, str]) -> None:
     """By itself once a second, for ten. The user's own words count."""
-    tell = f"env | grep ^RAY_raylet_client >{HOME}/steps-$SLURMD_NODENAME"
-    wrapped = [standing_ray(cluster), wrapped_ray(cluster, tell, ray=f"{HOME}/standing/ray")]
+    notify = f"env | grep ^RAY_raylet_client >{HOME}/steps-$SLURMD_NODENAME"
+    wrapped = [standing_ray(cluster), wrapped_ray(cluster, notify, ray=f"{HOME}/standing/ray")]
     job = run(cluster, num_nodes=2, env=given, load_env=wrapped)
     assert job.code == 0, job.log
     expected = given or dict(zip(STEPS, ("50", "200"), strict=True))

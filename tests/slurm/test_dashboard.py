@@ -109,8 +109,10 @@ def test_ctrl_c_closes_the_tunnel_and_not_the_job(desk: Desk) -> None:
     assert "pip install 'ray[default]'" in done.stderr
 
     listener = "from http.server import *; s = ThreadingHTTPServer(('127.0.0.1', 0), BaseHTTPRequestHandler)"
-    tell = "print(f'[slurm-launch] 2026-11-16T09:00:00+0000 ready nodes=1/1 ray=2.60.0 dashboard=http://127.0.0.1:{p}')"
-    code = f"{listener}; p = s.server_port; {tell}; print('\\nup', flush=True); s.serve_forever()"
+    notify = (
+        "print(f'[slurm-launch] 2026-11-16T09:00:00+0000 ready nodes=1/1 ray=2.60.0 dashboard=http://127.0.0.1:{p}')"
+    )
+    code = f"{listener}; p = s.server_port; {notify}; print('\\nup', flush=True); s.serve_forever()"
     server = desk.file("server.py", code)
     real = f"mkdir -p {desk.home}/bin; cp $(type -P ray) {desk.home}/bin; ln -sf /usr/bin/python3 {desk.home}/bin"
     path = f"export PATH={desk.home}/bin:$PATH"  # beside `ray` a Python for the far end of the tunnel

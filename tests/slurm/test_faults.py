@@ -107,9 +107,9 @@ def test_the_head_is_lost_whatever_the_policy(cluster: Cluster) -> None:
 def test_a_link_is_cut_while_the_command_runs(cluster: Cluster) -> None:
     """Two jobs side by side, one for each policy: most of it is waiting."""
     cluster.run(["rm", "-f", "go"])
-    goes_on = "until [[ -e go ]]; do sleep 0.1; done; echo WENT ON"
+    keeps_running = "until [[ -e go ]]; do sleep 0.1; done; echo WENT ON"
     ends = submit(cluster, num_nodes=3, node="n[1-3]", ray=OLD_RAY, command=PATIENT)
-    stays = submit(cluster, num_nodes=3, node="n[4-6]", ray=OLD_RAY, on_node_loss="continue", command=goes_on)
+    stays = submit(cluster, num_nodes=3, node="n[4-6]", ray=OLD_RAY, on_node_loss="continue", command=keeps_running)
     ends.wait_for(" command ")
     stays.wait_for(" command ")
     cluster.link_down("n3")

@@ -83,9 +83,19 @@ def test_three_lives(cluster: Cluster) -> None:
     job.wait()
     assert (job.state["JobState"], job.code, job.state["Restarts"]) == ("COMPLETED", 0, "2"), job.log
     told = [line for line in job.output if not line.startswith(("slurmstepd", "User defined signal"))]
-    lives = ["LIFE 0", "FROM 0", "UP 0", "SAVED 4 with Ray", "after it: 0"]
-    lives += ["LIFE 1", "FROM 4", "UP 1", "SAVED 7 with Ray", "after it: 0", "LIFE 2", "FROM 7", "DONE", "after it: 0"]
-    assert told == lives, job.log
+    attempts = ["LIFE 0", "FROM 0", "UP 0", "SAVED 4 with Ray", "after it: 0"]
+    attempts += [
+        "LIFE 1",
+        "FROM 4",
+        "UP 1",
+        "SAVED 7 with Ray",
+        "after it: 0",
+        "LIFE 2",
+        "FROM 7",
+        "DONE",
+        "after it: 0",
+    ]
+    assert told == attempts, job.log
     assert said(job, "requeue") == ["restart=1 reason=time-limit", "restart=2 reason=time-limit"]
     assert [re.sub(r"\d+", "N", line) for line in said(job, "saving")] == [
         "seconds=N signal=USRN reason=time-limit"
@@ -96,7 +106,7 @@ def test_three_lives(cluster: Cluster) -> None:
     folder = cluster.path(f"/home/alice/{job.name}.run")
     assert (folder / "count").read_text() == "7\n"
     assert folder.stat().st_mode & 0o777 == 0o700
-    former = [cluster.path(f"/home/alice/{job.name}.ray{life}") for life in ("-0", "-1", "")]
+    former = [cluster.path(f"/home/alice/{job.name}.ray{attempt}") for attempt in ("-0", "-1", "")]
     assert all(list(path.iterdir()) for path in former), "each life keeps its own logs of Ray"
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from slurm_launch import process
 from slurm_launch.doctor import cluster_facts
-from slurm_launch.doctor.asking import Ask
 from slurm_launch.doctor.cluster_facts import Site
 from slurm_launch.doctor.findings import Finding
+from slurm_launch.slurm.client import Probe
 
 Answer = str | tuple[int, str] | Exception
 
@@ -191,7 +191,7 @@ class Fake:
 
 
 def examined(changes: Mapping[str, Any] | None = None, groups: tuple[str, ...] = ()) -> Site:
-    return cluster_facts.examine(Ask({}, Fake(changes)), "alice", groups)
+    return cluster_facts.examine(Probe({}, Fake(changes)), "alice", groups)
 
 
 def about(findings: Iterable[Finding], what: str) -> list[Finding]:

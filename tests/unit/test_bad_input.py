@@ -15,7 +15,7 @@ import pytest
 from slurm_launch.config.layers import types_of
 from slurm_launch.slurm import array_ids
 from slurm_launch.spec.checks import filled
-from slurm_launch.spec.model import LaunchSpec
+from slurm_launch.spec.launch_spec import LaunchSpec
 
 Launcher = Callable[..., Any]  # tests/unit/conftest.py
 GOOD = ("--exp-name", "test", "--command", "python train.py")

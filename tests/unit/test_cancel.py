@@ -15,7 +15,7 @@ from slurm_launch.errors import SlurmUnavailable, UsageError
 from slurm_launch.process import Result
 from slurm_launch.runs import record as records
 from slurm_launch.runs.record import Run
-from slurm_launch.slurm.client import Asking
+from slurm_launch.slurm.client import SlurmClient
 from tests.unit.conftest import Launcher
 from tests.unit.some_run import some_run
 
@@ -32,7 +32,7 @@ class Slurm:
         self.answers = list(answers)
         self.scancel = scancel or Result(("scancel",), 0, "", "")
         self.asked: list[list[str]] = []
-        self.ask = Asking({}, runner=self)
+        self.ask = SlurmClient({}, runner=self)
 
     def __call__(self, argv: Sequence[str], **_: Any) -> Result:
         self.asked.append(list(argv))
@@ -258,7 +258,7 @@ def test_after_the_question_slurm_is_asked_again(
     """Who thinks for a while would else end what runs by then as if it still waited."""
     records.write(replace(run, spec={"array": "0-1"}))
     slurm = Slurm(line("12_0", "PENDING") + line("12_1", "PENDING"), line("12_0", "RUNNING") + line("12_1", "PENDING"))
-    monkeypatch.setattr("slurm_launch.cli.verbs.cancel.asking", lambda: slurm.ask)
+    monkeypatch.setattr("slurm_launch.cli.verbs.cancel.slurm_client", lambda: slurm.ask)
     monkeypatch.setattr(cancel, "_me", lambda: "alice")
     monkeypatch.setattr("slurm_launch.cli.verbs.cancel._agreed", lambda _: True)
     assert launcher("cancel", run.record, "--no-wait").code == 0
@@ -328,6 +328,6 @@ def test_the_record_knows_before_slurm_does(run: Run, answer: Any, kept: bool) -
         return answer  # type: ignore[no-any-return]
 
     with pytest.raises(SlurmUnavailable):
-        cancel.end(targets, Asking({}, runner=scancel), pytest.fail)
+        cancel.end(targets, SlurmClient({}, runner=scancel), pytest.fail)
     assert list(seen[0]) == ["12"]
     assert bool(records.read(run.record).cancelled) is kept

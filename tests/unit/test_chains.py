@@ -15,10 +15,10 @@ from slurm_launch.errors import NoCommandCode
 from slurm_launch.explain.explain import explain_task
 from slurm_launch.process import Result
 from slurm_launch.runs.record import Run
-from slurm_launch.slurm import sbatch
-from slurm_launch.slurm.client import Asking
+from slurm_launch.slurm import environment as slurm_environment
+from slurm_launch.slurm.client import SlurmClient
 from slurm_launch.status import chains, lookup, watch_messages
-from slurm_launch.status.task import Task
+from slurm_launch.status.task import NOT_NEEDED, NOT_NEEDED_SENTENCE, Task
 from slurm_launch.status.wait import Follower
 from tests.unit.queue_answers import GONE, NO_SACCT, queued
 from tests.unit.some_run import END, START, some_run
@@ -35,11 +35,11 @@ def chain(tmp_path: Path, until: str = "notok") -> Run:
     return run
 
 
-def asking(lines: str) -> Asking:
+def slurm_client(lines: str) -> SlurmClient:
     def answer(argv: Any, **_: Any) -> Result:
         return {"squeue": Result((), 0, lines, ""), "sacct": NO_SACCT}.get(argv[0], GONE)
 
-    return Asking({}, answer)
+    return SlurmClient({}, answer)
 
 
 RAN = queued("12_0", "FAILED", "3:0") + queued("12_1", "COMPLETED")
@@ -73,8 +73,8 @@ def test_when_a_chain_goes_on(mode: str, reason: str, end: str, over: bool) -> N
 
 def test_links_that_were_not_needed(tmp_path: Path) -> None:
     run = chain(tmp_path)
-    tasks = lookup.look(run, asking(RAN + REST))
-    assert [(task.id, task.state, task.reason) for task in tasks[2:]] == [("12_[2-4]", "CANCELLED", chains.NOT_NEEDED)]
+    tasks = lookup.look(run, slurm_client(RAN + REST))
+    assert [(task.id, task.state, task.reason) for task in tasks[2:]] == [("12_[2-4]", "CANCELLED", NOT_NEEDED)]
     assert tasks[2].in_words == "was not needed: the chain was over before it"
     assert explain_task(run, tasks[2]).cause == "not-needed"
     remembered = lookup.remembered_tasks(lookup.remember(run, tasks))
@@ -84,18 +84,18 @@ def test_links_that_were_not_needed(tmp_path: Path) -> None:
 def test_links_that_somebody_cancelled(tmp_path: Path) -> None:
     run = chain(tmp_path)
     Path(f"{tmp_path}/t_1.log").write_text(START + END.format(outcome="ok", code=0))
-    assert lookup.look(run, asking(RAN + REST))[-1].reason is None
+    assert lookup.look(run, slurm_client(RAN + REST))[-1].reason is None
 
 
 def test_another_links_word_does_not_count(tmp_path: Path) -> None:
     """The command may show the log of another run."""
     run = chain(tmp_path)
     Path(f"{tmp_path}/t_1.log").write_text(START + OVER.format(0) + END.format(outcome="ok", code=0))
-    assert lookup.look(run, asking(RAN + REST))[-1].reason is None
+    assert lookup.look(run, slurm_client(RAN + REST))[-1].reason is None
 
 
 def code(run: Run, lines: str) -> int:
-    follower = Follower(run, asking(lines))
+    follower = Follower(run, slurm_client(lines))
     for _ in range(9):
         follower.take(follower.ask())
     assert follower.over
@@ -149,16 +149,16 @@ def test_a_chain_is_an_array_with_one_at_a_time() -> None:
 def test_a_launch_from_within_a_link_has_files_of_its_own() -> None:
     """The folder of the chain is no place for them, though its variable is that of an option."""
     inner = {"SLAUNCH_LINK": "1", "SLAUNCH_RUN_DIR": "/home/me/t.run", "SLAUNCH_PARTITION": "main"}
-    assert set(sbatch.of_outer_job(inner)) == {"SLAUNCH_LINK", "SLAUNCH_RUN_DIR"}
-    assert sbatch.of_outer_job({"SLAUNCH_RUN_DIR": "/home/me/t.run"}) == (), "a user's own wish"
+    assert set(slurm_environment.of_outer_job(inner)) == {"SLAUNCH_LINK", "SLAUNCH_RUN_DIR"}
+    assert slurm_environment.of_outer_job({"SLAUNCH_RUN_DIR": "/home/me/t.run"}) == (), "a user's own wish"
     found = resolve({"exp_name": "x", "command": "true"}, inner, Path.cwd())
     assert (found.spec().run_dir, found.spec().partition, found.warnings) == (".", "main", ())
-    clean, _ = sbatch.scrub(inner)
+    clean, _ = slurm_environment.scrub(inner)
     assert clean == {"SLAUNCH_PARTITION": "main"}
 
 
 def test_watch_does_not_call_it_a_failure() -> None:
     ran = Task("12_0", "COMPLETED", "squeue", "x_0.log", code=0)
-    spared = Task("12_[1-2]", "CANCELLED", "record", "x.log", reason=chains.NOT_NEEDED)
-    assert watch_messages.outcome(spared) == chains.IN_WORDS
+    spared = Task("12_[1-2]", "CANCELLED", "record", "x.log", reason=NOT_NEEDED)
+    assert watch_messages.outcome(spared) == NOT_NEEDED_SENTENCE
     assert watch_messages.counted([ran, spared]) == "3 ended"

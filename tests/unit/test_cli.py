@@ -21,7 +21,9 @@ from slurm_launch.errors import LaunchError, SlurmUnavailable, SubmitRefused
 from slurm_launch.launch import submit as submission
 from slurm_launch.runs import index
 from slurm_launch.runs import record as records
-from slurm_launch.spec.model import GROUPS, LaunchSpec, options
+from slurm_launch.spec.launch_spec import LaunchSpec
+from slurm_launch.spec.model import options
+from slurm_launch.spec.option import GROUPS
 from slurm_launch.status import wait as waiting
 from tests.unit.some_run import some_run
 

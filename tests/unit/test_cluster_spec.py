@@ -14,7 +14,7 @@ from slurm_launch import render
 from slurm_launch.config import realhf_import
 from slurm_launch.config.resolve import Resolution, resolve
 from slurm_launch.errors import InvalidSpec
-from slurm_launch.rendering.render import Embedded, read_embedded
+from slurm_launch.spec.script_header import EmbeddedSpec, read_embedded
 
 Launcher = Callable[..., Any]  # tests/unit/conftest.py
 GOOD = ("--exp-name", "test", "--command", "python train.py")
@@ -52,7 +52,7 @@ def spec(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     return write
 
 
-def found(embedded: Embedded | None = None, **flags: Any) -> Resolution:
+def found(embedded: EmbeddedSpec | None = None, **flags: Any) -> Resolution:
     return resolve({"exp_name": "x", "command": "y", **flags}, os.environ, Path.cwd(), embedded)
 
 
@@ -160,7 +160,7 @@ class TestAsALayer:
     def test_a_script_keeps_it(self, spec: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
         spec()
         first = found(num_gpus=1, node="[01-02]")
-        script = render(first.spec(), embedded=Embedded(first.own, first.site))
+        script = render(first.spec(), embedded=EmbeddedSpec(first.own, first.site))
         embedded = read_embedded(script, "here")
         monkeypatch.delenv("CLUSTER_SPEC_PATH")
         assert found(embedded).spec() == first.spec()

@@ -18,8 +18,10 @@ from slurm_launch.config.profile import FACTS
 from slurm_launch.config.resolve import RESERVED, Resolution, resolve
 from slurm_launch.config.starter_file import file_schema, starter_file
 from slurm_launch.errors import InvalidSpec
-from slurm_launch.rendering.render import Embedded
-from slurm_launch.spec.model import EXPERIMENT, LaunchSpec, options
+from slurm_launch.spec.launch_spec import LaunchSpec
+from slurm_launch.spec.model import options
+from slurm_launch.spec.option import EXPERIMENT
+from slurm_launch.spec.script_header import EmbeddedSpec
 
 NEEDED = {"exp_name": "test", "command": "python train.py"}
 
@@ -39,7 +41,7 @@ def machine(text: str) -> Path:
     return project(text, f"{os.environ['XDG_CONFIG_DIRS']}/slurm-launch/slurm-launch.yaml")
 
 
-def found(flags: dict[str, Any] | None = None, embedded: Embedded | None = None) -> Resolution:
+def found(flags: dict[str, Any] | None = None, embedded: EmbeddedSpec | None = None) -> Resolution:
     return resolve(flags or {}, os.environ, Path.cwd(), embedded)
 
 
@@ -406,8 +408,8 @@ class TestEmbedding:
         }  # fmt: skip
         assert resolution.site == {"qos": "machine", "modules": ["base", "gcc"], "account": "site", "env": {"A": "1"}}
 
-    def round_trip(self, resolution: Resolution) -> Embedded:
-        return Embedded(json.loads(json.dumps(resolution.own)), json.loads(json.dumps(resolution.site)))
+    def round_trip(self, resolution: Resolution) -> EmbeddedSpec:
+        return EmbeddedSpec(json.loads(json.dumps(resolution.own)), json.loads(json.dumps(resolution.site)))
 
     def test_without_a_profile_the_same_spec_comes_back(self) -> None:
         profile("p", "account: site\nmodules: [gcc]\nenv: {A: 1}\nmem-per-cpu: 1G\nsbatch: {gres: nvme}\nload-env: a")
@@ -435,13 +437,13 @@ class TestEmbedding:
     def test_flags_and_config_win_over_the_script(self) -> None:
         project("qos: not-read")
         other = project("qos: config", "other.yaml")
-        script = Embedded({"exp-name": "old", "command": "x", "qos": "own", "partition": "own"})
+        script = EmbeddedSpec({"exp-name": "old", "command": "x", "qos": "own", "partition": "own"})
         spec = found({"exp_name": "new"}, script).spec()
         assert (spec.exp_name, spec.qos, spec.partition) == ("new", "own", "own")
         assert found({"config": str(other)}, script).spec().qos == "config"
 
     def test_a_key_of_a_newer_version(self) -> None:
-        (problem,) = problems(found(NEEDED, Embedded({"warp": 1})))
+        (problem,) = problems(found(NEEDED, EmbeddedSpec({"warp": 1})))
         assert "unknown key 'warp'" in problem
         assert "newer slurm-launch" in problem
 

@@ -19,14 +19,16 @@ from slurm_launch.config.layers import holds_code, is_list, is_mapping
 from slurm_launch.config.profile import FACTS, LIMITS
 from slurm_launch.explain import explain, rules
 from slurm_launch.rehearsal import faults
-from slurm_launch.rendering import render as rendering
+from slurm_launch.rendering import templates
 from slurm_launch.runs import log_phases
+from slurm_launch.spec.script_header import read_embedded
 
 Launcher = Callable[..., Any]  # tests/unit/conftest.py
 ROOT = Path(__file__).parents[2]
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
-    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"))
+    for pattern in ("*.md", "docs/**/*.md", "benchmarks/*.md", "examples/*.md")
+    for path in ROOT.glob(pattern)
 }
 TEMPLATES = "\n".join(path.read_text() for path in sorted((ROOT / "templates").rglob("*")) if path.is_file())
 AFTERWARDS = ("list", "status", "watch", "logs", "cancel", "attach", "dashboard", "explain", "resubmit", "grow")
@@ -117,6 +119,7 @@ def test_the_command_lines_are_found() -> None:
     """Else the test above would pass with none."""
     found = command_lines()
     assert len([1 for page, _ in found if page == "README.md"]) > 10
+    assert len([1 for page, _ in found if page == "docs/recipes.md"]) > 10
     assert {"docs/configuration.md", "docs/script.md", "docs/template.md"} <= {page for page, _ in found}
 
 
@@ -231,7 +234,7 @@ def test_the_keys_of_a_cluster_spec() -> None:
 
 
 def test_the_exit_codes_of_the_tool() -> None:
-    documented = {int(code) for code, _ in table("README.md", "Exit codes")}
+    documented = {int(code) for code, _ in table("docs/exit-codes.md", "slurm-launch")}
     kinds = {
         error.exit_code
         for error in vars(errors).values()
@@ -253,17 +256,17 @@ def test_the_variables_of_a_template(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
 
     class Recorder:
-        def render(self, **variables: Any) -> str:
+        def render(self, variables: dict[str, Any]) -> str:
             given.update(variables)
             return ""
 
-    monkeypatch.setattr(rendering, "_template", lambda own: Recorder())
+    monkeypatch.setattr(templates, "built_in", lambda name: Recorder())
     render(LaunchSpec(exp_name="x", command="true"))
     documented = {name for names, *_ in table("docs/template.md", "Variables") for name in quoted(names)}
     assert documented == set(given)
     raw = re.search(r"These go in as they are:(.*?)\n\n", PAGES["docs/template.md"], re.DOTALL)
     assert raw
-    assert set(quoted(raw[1])) == {name for name, value in given.items() if isinstance(value, rendering.Raw)}
+    assert set(quoted(raw[1])) == {name for name, value in given.items() if isinstance(value, templates.Raw)}
 
 
 def test_the_parts_of_a_template() -> None:
@@ -283,7 +286,7 @@ def test_the_example_template_works(command: str, code: int, outcome: str) -> No
         exp_name="x", command=command, template="job.sh.j2", env={"GREETING": "a b"}, load_env=["export LOADED=1"]
     )
     text = render(spec)
-    assert rendering.read_embedded(text, "here").own["command"] == command
+    assert read_embedded(text, "here").own["command"] == command
     done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (code, "")
     assert (end := log_phases.parse_end(done.stdout))

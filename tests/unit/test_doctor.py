@@ -12,8 +12,9 @@ import pytest
 
 from slurm_launch import LaunchSpec, process
 from slurm_launch.doctor import cluster_advice, cluster_facts, sbatch_trials, this_host
-from slurm_launch.doctor.asking import Ask
 from slurm_launch.slurm import site as slurm_site
+from slurm_launch.slurm import times
+from slurm_launch.slurm.client import Probe
 from slurm_launch.slurm.site import Node, Partition
 from tests.unit import doctor_answers as answers
 from tests.unit.doctor_answers import Answer, Fake, about, examined, one, timed_out
@@ -83,7 +84,7 @@ class TestParsers:
         ],
     )
     def test_seconds(self, time: str, seconds: float) -> None:
-        assert slurm_site.seconds(time) == seconds
+        assert times.seconds(time) == seconds
 
     def test_addresses_are_those_that_a_job_could_use(self) -> None:
         assert this_host.parse_addresses(answers.ADDRESSES) == [
@@ -114,7 +115,7 @@ class TestSlurm:
     def test_no_slurm_is_no_problem(self) -> None:
         missing = process.SlurmNotFound("sinfo is not in PATH")
         runner = Fake({"sinfo --version": missing})
-        site = cluster_facts.examine(Ask({}, runner), "alice", ())
+        site = cluster_facts.examine(Probe({}, runner), "alice", ())
         assert [finding.status for finding in cluster_advice.advise(site)] == ["note"]
         assert runner.asked == ["sinfo --version"]
 
@@ -133,7 +134,7 @@ class TestSlurm:
     )
     def test_a_controller_that_does_not_answer_is_one_problem_and_asked_once(self, failure: Answer) -> None:
         runner = Fake({"scontrol show config": failure})
-        ask = Ask({}, runner)
+        ask = Probe({}, runner)
         site = cluster_facts.examine(ask, "alice", ())
         findings = [*cluster_advice.advise(site), *sbatch_trials.try_out(ask, site, SPEC).findings]
         assert [finding.about for finding in findings if finding.status == "problem"] == ["slurmctld"]
@@ -263,7 +264,7 @@ class TestContainers:
 
 class TestTrials:
     def tried(self, changes: Mapping[str, Any], spec: LaunchSpec = SPEC) -> sbatch_trials.Trials:
-        ask = Ask({}, Fake(changes))
+        ask = Probe({}, Fake(changes))
         return sbatch_trials.try_out(ask, cluster_facts.examine(ask, "alice", ()), spec)
 
     def test_both_spellings(self) -> None:

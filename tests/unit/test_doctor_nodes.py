@@ -14,7 +14,8 @@ import pytest
 
 from slurm_launch import LaunchSpec
 from slurm_launch.doctor import node_advice, probe_job
-from slurm_launch.rendering.render import TEMPLATES, render_script
+from slurm_launch.rendering.render import render_script
+from slurm_launch.rendering.templates import TEMPLATES
 from tests.unit import doctor_answers as answers
 from tests.unit.doctor_answers import Answer, Fake, about, odd, one, timed_out
 
@@ -133,7 +134,11 @@ class TestJob:
         times = iter(range(0, 100000, 10))
         clock = probe_job.Clock(now=lambda: float(next(times)), sleep=lambda _: None)
         spec = LaunchSpec(exp_name="doctor", command="true", num_nodes=2)
-        return probe_job.ask_nodes(spec, env={}, timeout=60, tell=told.append, runner=runner, clock=clock), runner, told
+        return (
+            probe_job.ask_nodes(spec, env={}, timeout=60, notify=told.append, runner=runner, clock=clock),
+            runner,
+            told,
+        )
 
     def test_the_files_go_when_all_is_well(self) -> None:
         told, _, said = self.ask("PENDING", "RUNNING", "COMPLETED")

@@ -17,9 +17,9 @@ from slurm_launch import LaunchSpec
 from slurm_launch.config import files as config_files
 from slurm_launch.config import resolve
 from slurm_launch.doctor import cluster_advice, node_advice, profile_writer, sbatch_trials, this_host
-from slurm_launch.doctor.asking import Ask
 from slurm_launch.doctor.cluster_facts import Site
 from slurm_launch.slurm import site as slurm_site
+from slurm_launch.slurm.client import Probe
 from slurm_launch.slurm.site import Node, Partition
 from tests.unit import doctor_answers as answers
 from tests.unit.doctor_answers import Fake, about, examined, odd, one
@@ -31,7 +31,7 @@ class TestMachine:
         [("nfs", "ok"), ("lustre", "ok"), ("gpfs", "ok"), ("fhgfs", "ok"), ("tmpfs", "note"), ("ext2/ext3", "note")],
     )
     def test_file_systems(self, kind: str, status: str) -> None:
-        ask = Ask({"PATH": ""}, Fake({"stat -f": f"{kind}\n", "ip -o addr": answers.ADDRESSES}))
+        ask = Probe({"PATH": ""}, Fake({"stat -f": f"{kind}\n", "ip -o addr": answers.ADDRESSES}))
         findings = this_host.examine(ask, {"run-dir": "/no/such/runs", "cwd": "/no/such/runs"})
         assert one(findings, "run-dir").status == status
         assert kind in one(findings, "run-dir").text
@@ -41,10 +41,10 @@ class TestMachine:
 
     def test_several_networks_and_none(self) -> None:
         second = answers.ADDRESSES + "5: ib0    inet 10.88.0.1/16 scope global ib0\\  valid_lft forever\n"
-        found = one(this_host.examine(Ask({}, Fake({"ip -o addr": second})), {}), "network")
+        found = one(this_host.examine(Probe({}, Fake({"ip -o addr": second})), {}), "network")
         assert (found.status, found.text) == ("note", "2 networks here: br0 10.77.0.1, fd77::1; ib0 10.88.0.1")
         assert "--interface" in str(found.hint)
-        assert one(this_host.examine(Ask({}, Fake()), {}), "network").status == "note", "no `ip` here"
+        assert one(this_host.examine(Probe({}, Fake()), {}), "network").status == "note", "no `ip` here"
 
     def test_limits(self) -> None:
         assert [finding.status for finding in this_host.limits(20000, -1)] == ["ok"]
@@ -65,7 +65,7 @@ class TestMachine:
         program.parent.mkdir()
         program.touch(0o755)
         runner = Fake({str(program): "ray, version 2.40.0\n"})
-        ask = Ask({"PATH": str(program.parent)}, runner)
+        ask = Probe({"PATH": str(program.parent)}, runner)
         assert one(this_host.examine(ask, {}), "ray").text == "2.40.0 knows no tokens"
         assert f"{program} --version" in runner.asked
         (tmp_path / "lib/python3.12/site-packages/ray-2.60.0.dist-info").mkdir(parents=True)

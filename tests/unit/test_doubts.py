@@ -12,7 +12,7 @@ import pytest
 
 from slurm_launch.config import site_files
 from slurm_launch.config.resolve import Resolution, resolve
-from slurm_launch.rendering.render import Embedded
+from slurm_launch.spec.script_header import EmbeddedSpec
 
 Launcher = Callable[..., Any]  # tests/unit/conftest.py
 GOOD = ("--exp-name", "test", "--command", "python train.py")
@@ -26,7 +26,7 @@ def profile(name: str, text: str) -> Path:
     return path
 
 
-def found(embedded: Embedded, **flags: Any) -> Resolution:
+def found(embedded: EmbeddedSpec, **flags: Any) -> Resolution:
     return resolve(flags, os.environ, Path.cwd(), embedded)
 
 
@@ -238,9 +238,9 @@ def test_only_check_asks_for_the_full_name(launcher: Launcher, monkeypatch: pyte
 class TestImages:
     def test_a_workers_image_beside_the_sites(self) -> None:
         profile("p", "cpu-image: docker://site")
-        spec = found(Embedded(OWN), profile="p", worker_image="docker://mine").spec()
+        spec = found(EmbeddedSpec(OWN), profile="p", worker_image="docker://mine").spec()
         assert (spec.image, spec.workers_image) == ("docker://site", "docker://mine")
-        spec = found(Embedded(OWN), profile="p", worker_image="docker://mine", head_image="docker://head").spec()
+        spec = found(EmbeddedSpec(OWN), profile="p", worker_image="docker://mine", head_image="docker://head").spec()
         assert (spec.image, spec.container_image) == ("docker://head", None)
 
     def test_a_file_that_is_not_here(self, launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,14 +299,14 @@ class TestTemplate:
         "site", [{"template": "e.j2"}, {"partition": "gpu", "partitions": {"gpu": {"template": "e.j2"}}}]
     )
     def test_of_its_site(self, site: dict[str, Any]) -> None:
-        resolution = found(Embedded(OWN, site))
+        resolution = found(EmbeddedSpec(OWN, site))
         assert resolution.spec().template is None
         assert "'e.j2'" in resolution.warnings[0]
         profile("other", "template: /mine.j2")
-        resolution = found(Embedded(OWN, site), profile="other")
+        resolution = found(EmbeddedSpec(OWN, site), profile="other")
         assert (resolution.spec().template, resolution.warnings) == ("/mine.j2", ())
 
 
 def test_a_header_with_facts_about_files() -> None:
-    resolution = found(Embedded(OWN, {"extends": "x", "hosts": ["a"], "cpu-image": "docker://x"}))
+    resolution = found(EmbeddedSpec(OWN, {"extends": "x", "hosts": ["a"], "cpu-image": "docker://x"}))
     assert resolution.spec().image == "docker://x"

@@ -75,16 +75,18 @@ def test_every_rule_has_a_real_log() -> None:
 
 def test_rays_logs_of_a_former_life_are_left_out(tmp_path: Path) -> None:
     at = "[slurm-launch] 2026-11-16T09:0"
-    lives = [f"{at}{n}:00+0000 starting nodes=1 head=n1 job=12\n{at}{n}:50+0000 end outcome=x code=1" for n in (1, 2)]
+    attempts = [
+        f"{at}{n}:00+0000 starting nodes=1 head=n1 job=12\n{at}{n}:50+0000 end outcome=x code=1" for n in (1, 2)
+    ]
     for name, minute in (("n1", 1), ("n2", 2)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "raylet.err").write_text("words\n")
         time = datetime(2026, 11, 16, 9, minute, 50, tzinfo=timezone.utc).timestamp()
         os.utime(tmp_path / name / "raylet.err", (time, time))
     log = tmp_path / "log"
-    log.write_text("\n".join(lives))
+    log.write_text("\n".join(attempts))
     assert list(evidence.gather(str(log), str(tmp_path))["ray_logs"]) == ["n2/raylet.err"]
-    log.write_text(lives[0])
+    log.write_text(attempts[0])
     assert len(evidence.gather(str(log), str(tmp_path))["ray_logs"]) == 2
 
 
@@ -324,10 +326,10 @@ def test_only_the_last_life_counts() -> None:
     third = "bash: line 3: setup.sh: No such file\n" + HEAD.format(
         6, 'end outcome=environment-failed code=73 phase=environment total=0s cause="failed: a" hint="b"'
     )
-    for lives, begin in ((killed, 0), (killed + retried, 2), (killed + retried + ended + third, 6)):
-        text, before = evidence.last_life(lives)
+    for attempts, begin in ((killed, 0), (killed + retried, 2), (killed + retried + ended + third, 6)):
+        text, before = evidence.last_attempt(attempts)
         assert before == begin
-        assert lives.endswith(text)
+        assert attempts.endswith(text)
     Path("t.log").write_text(killed + retried + ended + third)
     why = explain(Facts("FAILED", code=73, **evidence.gather("t.log", "x")))
     assert why.cause == "environment"

@@ -51,7 +51,7 @@ class Scripted:
 
     def wait(self, run: Run) -> int:
         poll = lambda: repeat(0.0)  # noqa: E731
-        return waiting.wait(run, env={}, runner=self, poll=poll, sleep=self.slept.append, tell=self.told.append)
+        return waiting.wait(run, env={}, runner=self, poll=poll, sleep=self.slept.append, notify=self.told.append)
 
 
 @pytest.fixture

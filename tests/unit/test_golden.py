@@ -14,9 +14,12 @@ from typing import Any, get_args
 import pytest
 
 from slurm_launch import LaunchSpec
-from slurm_launch.rendering.render import Joins, render_script
+from slurm_launch.launch.script import sweep_tasks
+from slurm_launch.rendering.render import render_script
 from slurm_launch.spec.container_runtimes import RUNTIMES
-from slurm_launch.spec.model import CONTAINER, HEAD, options
+from slurm_launch.spec.model import options
+from slurm_launch.spec.option import CONTAINER, HEAD
+from slurm_launch.spec.script_header import JoinTarget
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden"
@@ -216,9 +219,12 @@ CASES: dict[str, dict[str, Any]] = {
 
 def rendered(case: str) -> str:
     spec = LaunchSpec(**CASES[case])
-    joins = Joins("1234", "/home/me/train_20260102-020304.log") if case == "grow" else None
+    joins = JoinTarget("1234", "/home/me/train_20260102-020304.log") if case == "grow" else None
     name = f"{spec.exp_name}_20260102-030405"
-    return render_script(spec, name=name, when=WHEN, run_dir=spec.run_dir, joins=joins)
+    sweep = sweep_tasks(spec, None)
+    return render_script(
+        spec, name=name, when=WHEN, run_dir=spec.run_dir, joins=joins, points=sweep.points, tasks=sweep.tasks
+    )
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -12,13 +12,15 @@ import pytest
 from slurm_launch import LaunchSpec
 from slurm_launch.control import grow, running_job
 from slurm_launch.errors import LaunchError, UsageError, WrongMoment
+from slurm_launch.launch import grow_job
 from slurm_launch.launch import submit as submission
+from slurm_launch.launch.job import plan_job
 from slurm_launch.process import Result
-from slurm_launch.rendering.render import Joins
-from slurm_launch.runs import index
 from slurm_launch.runs import record as records
+from slurm_launch.runs import search
 from slurm_launch.runs.record import Run
-from slurm_launch.slurm.client import Asking
+from slurm_launch.slurm.client import SlurmClient
+from slurm_launch.spec.script_header import JoinTarget
 from tests.unit.queue_answers import GONE, NO_SACCT, queued
 from tests.unit.some_run import END, START, some_run
 
@@ -38,12 +40,12 @@ SPEC = {
 }
 
 
-def asking(*lines: str) -> Asking:
+def slurm_client(*lines: str) -> SlurmClient:
     def answer(argv: Any, **_: Any) -> Result:
         squeue = Result((), 0, "".join(lines), "") if lines else GONE
         return {"squeue": squeue, "sacct": NO_SACCT}.get(argv[0], GONE)
 
-    return Asking({}, answer)
+    return SlurmClient({}, answer)
 
 
 @pytest.fixture(autouse=True)
@@ -60,30 +62,30 @@ def running(tmp_path: Path, log: str = START, **other: Any) -> Run:
 
 def test_a_run_that_runs(tmp_path: Path) -> None:
     run = running(tmp_path)
-    main = grow.find(run, None, asking(queued("12", "RUNNING")))
-    assert (main.joins, main.begun) == (Joins("12", run.log), True)
+    main = grow.find(run, None, slurm_client(queued("12", "RUNNING")))
+    assert (main.joins, main.begun) == (JoinTarget("12", run.log), True)
 
 
 def test_one_that_waits_is_waited_for(tmp_path: Path) -> None:
     run = running(tmp_path, "")
-    main = grow.find(run, None, asking(queued("12", "PENDING")))
+    main = grow.find(run, None, slurm_client(queued("12", "PENDING")))
     assert not main.begun
     spec = LaunchSpec(exp_name="t-grow", command=":", after_ok=("7",))
-    assert grow.ready(main, spec).after == ("12",)
+    assert grow_job.with_dependency(main, spec).after == ("12",)
 
 
 def test_one_of_several_components(tmp_path: Path) -> None:
     """Without its number, srun finds nothing to do in such a job."""
     run = running(tmp_path)
-    main = grow.find(run, None, asking(queued("12+0", "RUNNING"), queued("12+1", "RUNNING")))
-    assert main.joins == Joins("12", run.log, parts=True)
+    main = grow.find(run, None, slurm_client(queued("12+0", "RUNNING"), queued("12+1", "RUNNING")))
+    assert main.joins == JoinTarget("12", run.log, parts=True)
 
 
 def test_a_task_of_an_array_has_a_number_of_its_own(tmp_path: Path) -> None:
     run = running(tmp_path, array="0-1")
     Path(f"{tmp_path}/t_1.log").write_text(START.replace("job=12", "job=15"))
-    ask = asking(queued("12_0", "COMPLETED"), queued("12_1", "RUNNING"))
-    assert grow.find(run, "12_1", ask).joins == Joins("15", f"{tmp_path}/t_1.log")
+    ask = slurm_client(queued("12_0", "COMPLETED"), queued("12_1", "RUNNING"))
+    assert grow.find(run, "12_1", ask).joins == JoinTarget("15", f"{tmp_path}/t_1.log")
     with pytest.raises(WrongMoment):
         grow.find(run, "12_0", ask)
 
@@ -98,20 +100,20 @@ def test_a_task_of_an_array_has_a_number_of_its_own(tmp_path: Path) -> None:
 )
 def test_one_that_is_over(tmp_path: Path, log: str, lines: tuple[str, ...]) -> None:
     with pytest.raises(LaunchError) as error:
-        grow.find(running(tmp_path, log), None, asking(*lines))
+        grow.find(running(tmp_path, log), None, slurm_client(*lines))
     assert error.value.exit_code == 7
 
 
 def test_somebody_elses(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is bob's by its record"):
-        grow.find(some_run(tmp_path, user="bob"), None, asking(queued("12", "RUNNING")))
+        grow.find(some_run(tmp_path, user="bob"), None, slurm_client(queued("12", "RUNNING")))
 
 
 GROWING = START.replace(" dir=/tmp/r12-ab", " dir=/tmp/r12-ab main=9")
 
 
 def test_one_that_grows_another(tmp_path: Path) -> None:
-    run, ask = running(tmp_path, GROWING), asking(queued("12", "RUNNING"))
+    run, ask = running(tmp_path, GROWING), slurm_client(queued("12", "RUNNING"))
     with pytest.raises(UsageError, match="join job 9"):
         grow.find(run, None, ask)
     with pytest.raises(WrongMoment, match="no command of its own"):
@@ -127,7 +129,7 @@ def test_its_words(tmp_path: Path) -> None:
         (waiting + GROWING.splitlines(keepends=True)[0], "runs: its nodes join the cluster of job 9"),
         (waiting + GROWING, "runs: its nodes are part of the cluster of job 9"),
     ):
-        (task,) = lookup.look(running(tmp_path, log), asking(queued("12", "RUNNING")))
+        (task,) = lookup.look(running(tmp_path, log), slurm_client(queued("12", "RUNNING")))
         assert task.in_words == words
 
 
@@ -135,7 +137,7 @@ def test_the_new_nodes_are_like_those_of_the_run(tmp_path: Path) -> None:
     own = grow.origin(running(tmp_path)).own
     assert own == {
         "exp-name": "t-grow",
-        "command": grow.NO_COMMAND,
+        "command": grow_job.NO_COMMAND,
         "signal": "B:USR1@60",
         "cpus-per-task": 8,
         "time": "1-0",
@@ -158,8 +160,8 @@ def test_a_command_after_the_dashes(launcher: Launcher) -> None:
 
 
 def test_the_script(tmp_path: Path) -> None:
-    text = submission.plan(
-        LaunchSpec(exp_name="t-grow", command=":", num_nodes=2), joins=Joins("12", "/home/me/it's.log")
+    text = plan_job(
+        LaunchSpec(exp_name="t-grow", command=":", num_nodes=2), joins=JoinTarget("12", "/home/me/it's.log")
     ).text
     assert "main_job=12 main_log='/home/me/it'\"'\"'s.log'" in text
     assert "# spec: " not in text, "it cannot be made again without the job that it joins"
@@ -167,7 +169,7 @@ def test_the_script(tmp_path: Path) -> None:
 
 
 def test_its_script_is_no_origin(launcher: Launcher) -> None:
-    text = submission.plan(LaunchSpec(exp_name="t-grow", command=":"), joins=Joins("12", "/home/me/t.log")).text
+    text = plan_job(LaunchSpec(exp_name="t-grow", command=":"), joins=JoinTarget("12", "/home/me/t.log")).text
     run = some_run(Path.cwd(), "t-grow", job_id="13", user=records.user_name())
     Path(run.script).write_text(text)
     records.write(run)
@@ -189,10 +191,10 @@ def test_the_second_job_of_a_launch(tmp_path: Path) -> None:
         return answers[len(calls) - 1]
 
     spec = LaunchSpec(exp_name="t", command="true", grow=2, cpus_per_task=3)
-    run = submission.submit(spec, cwd=tmp_path, env=dict(os.environ), runner=sbatch, tell=told.append)
+    run = submission.submit(spec, cwd=tmp_path, env=dict(os.environ), runner=sbatch, notify=told.append)
     assert (run.job_id, run.grow) == ("12", "13")
     assert records.read(run.record).grow == "13"
-    second = index.find("13", os.environ, tmp_path)
+    second = search.find("13", os.environ, tmp_path)
     script = Path(second.script).read_text()
     assert second.exp_name == "t-grow"
     assert "#SBATCH --nodes=2\n" in script
@@ -201,7 +203,7 @@ def test_the_second_job_of_a_launch(tmp_path: Path) -> None:
     assert f"main_job=12 main_log={run.log}" in script
     assert told == [f"job 13 will grow it by 2 nodes: {second.script}"]
     answers += [Result((), 0, "14\n", ""), Result((), 1, "", "sbatch: error: no\n")]
-    run = submission.submit(spec, cwd=tmp_path, env=dict(os.environ), runner=sbatch, tell=told.append)
+    run = submission.submit(spec, cwd=tmp_path, env=dict(os.environ), runner=sbatch, notify=told.append)
     assert (run.job_id, run.grow) == ("14", None)
     assert told[1].startswith("job 14 is submitted, but not the job that was to grow it: sbatch refused the job")
 
@@ -214,7 +216,7 @@ def test_the_second_job_of_one_with_gpus_in_its_groups(tmp_path: Path) -> None:
         return Result((), 0, f"{11 + len(scripts)}\n", "")
 
     spec = LaunchSpec(exp_name="t", command="true", grow=1, gpu_type="a100", worker_group=("n=1,gpus=2",))
-    assert submission.submit(spec, cwd=tmp_path, env=dict(os.environ), runner=sbatch, tell=print).job_id == "12"
+    assert submission.submit(spec, cwd=tmp_path, env=dict(os.environ), runner=sbatch, notify=print).job_id == "12"
     assert ["a100" in script for script in scripts] == [True, False]
     assert "main_step=(--jobid=12 --het-group=0)" in scripts[1]
 
@@ -227,7 +229,7 @@ def test_a_dry_run_tells_of_both(launcher: Launcher) -> None:
 def test_a_second_job_that_cannot_be_is_told_before_the_first_is_there(
     launcher: Launcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grow, "WARNING", "nonsense")
+    monkeypatch.setattr(grow_job, "WARNING", "nonsense")
     for flags in (["--dry-run"], []):
         answer = launcher("submit", "--exp-name", "t", "--command", "true", "--grow", "1", *flags)
         assert answer.code == 2
@@ -247,7 +249,7 @@ def main_run(monkeypatch: pytest.MonkeyPatch) -> Run:
     """One that runs, here, as far as `grow` can see."""
     run = running(Path.cwd())
     records.write(run)
-    monkeypatch.setattr(grow, "find", lambda found, *_: grow.Main(found, Joins("12", found.log), begun=True))
+    monkeypatch.setattr(grow, "find", lambda found, *_: grow_job.Main(found, JoinTarget("12", found.log), begun=True))
     return run
 
 

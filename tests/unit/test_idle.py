@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from slurm_launch import LaunchSpec
-from slurm_launch.rendering import render
 from slurm_launch.spec.model import IDLE
+from slurm_launch.spec.script_header import read_embedded
 
 Launcher = Callable[..., Any]  # tests/unit/conftest.py
 
@@ -23,7 +23,7 @@ def test_a_command_and_idle_exclude_one_another(launcher: Launcher, words: tuple
 
 
 def spec_of(text: str) -> dict[str, Any]:
-    return dict(render.read_embedded(text, "here").own)
+    return dict(read_embedded(text, "here").own)
 
 
 def test_the_higher_layer_counts(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:

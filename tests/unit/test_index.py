@@ -17,10 +17,9 @@ from typing import Any
 import pytest
 
 from slurm_launch.errors import UsageError
-from slurm_launch.runs import index
+from slurm_launch.runs import index, search
 from slurm_launch.runs import record as records
 from slurm_launch.runs.record import Run
-from slurm_launch.slurm import array_ids
 from slurm_launch.status import lookup
 from slurm_launch.status.task import Task
 from tests.unit.some_run import some_run
@@ -280,7 +279,7 @@ def test_without_an_index_a_launch_and_a_look_around_work(
     index.add(run, env)
     assert jobs(env, here) == ["12"]
     assert [entry.job_id for entry in index.adopt([run.script], env)] == ["12"]
-    assert index.find(None, env, here) == run
+    assert search.find(None, env, here) == run
     assert not (here / "home").exists()
     assert not (here / "state").exists()
 
@@ -349,11 +348,11 @@ def test_somebody_elses_index_and_records(
         found = index.entries(env, here)
         assert [(entry.job_id, entry.own) for entry in found] == [("2", False)]
         assert index.adopt([run.script, shared.script], env) == []
-        assert index.find("shared", env, here).job_id == "2", "who names it, gets it"
+        assert search.find("shared", env, here).job_id == "2", "who names it, gets it"
         with pytest.raises(UsageError, match="no run yet"):
-            index.find(None, env, here)
+            search.find(None, env, here)
         with pytest.raises(UsageError, match="cannot read the record: Permission denied"):
-            index.find(run.record, env, here)
+            search.find(run.record, env, here)
 
     as_nobody(check)
     assert file.read_bytes() == before
@@ -384,16 +383,16 @@ def test_the_newest(launched: Make, env: dict[str, str], here: Path, tmp_path: P
     launched("b", "10", second=9, folder="far")
     launched("c", "9", second=9, folder="far")  # in the same second
     launched("d", "8", second=4, folder="project/runs", submit_dir=f"{tmp_path}/project")
-    assert index.find(None, env, here).job_id == "7", "of this directory"
-    assert index.find(None, env, tmp_path / "far").job_id == "10"
-    assert index.find(None, env, tmp_path / "project").job_id == "8", "which was launched here"
-    assert index.find(None, env, tmp_path / "project/runs").job_id == "8"
-    assert index.find(None, env, tmp_path / "elsewhere").job_id == "10", "of all, where there is none"
+    assert search.find(None, env, here).job_id == "7", "of this directory"
+    assert search.find(None, env, tmp_path / "far").job_id == "10"
+    assert search.find(None, env, tmp_path / "project").job_id == "8", "which was launched here"
+    assert search.find(None, env, tmp_path / "project/runs").job_id == "8"
+    assert search.find(None, env, tmp_path / "elsewhere").job_id == "10", "of all, where there is none"
 
 
 def test_no_run_yet(env: dict[str, str], here: Path) -> None:
     with pytest.raises(UsageError, match="there is no run yet"):
-        index.find(None, env, here)
+        search.find(None, env, here)
 
 
 @pytest.mark.parametrize("argument", ["", " ", "\n"])
@@ -403,7 +402,7 @@ def test_an_empty_argument_is_no_beginning_of_a_name(
     """As from a script whose variable is not set."""
     launched()
     with pytest.raises(UsageError, match="is empty"):
-        index.find(argument, env, here)
+        search.find(argument, env, here)
 
 
 @pytest.mark.parametrize(
@@ -440,35 +439,35 @@ def test_what_is_meant(
     launched("other", "14", second=3)
     launched("14", "15", second=4)
     launched("x.sh", "16", second=5)
-    assert index.find(argument, env, here).job_id == job
+    assert search.find(argument, env, here).job_id == job
 
 
 def test_a_whole_exp_name_counts_before_longer_ones(launched: Make, env: dict[str, str], here: Path) -> None:
     launched("base", "12", second=1)
     for number, name in enumerate(("base-grow", "base2", "base_20261116-000001", "base_2"), start=13):
         launched(name, str(number), second=2)
-    assert index.find("base", env, here).job_id == "12"
-    assert index.find("base_2", env, here).job_id == "16"
-    assert index.find("base-", env, here).job_id == "13"
+    assert search.find("base", env, here).job_id == "12"
+    assert search.find("base_2", env, here).job_id == "16"
+    assert search.find("base-", env, here).job_id == "13"
     with pytest.raises(UsageError, match="could be one of 5 runs"):
-        index.find("bas", env, here)
+        search.find("bas", env, here)
     launched("base", "17", second=3)
     with pytest.raises(UsageError, match="'base' could be one of 2 runs") as caught:
-        index.find("base", env, here)
+        search.find("base", env, here)
     assert "base2" not in str(caught.value)
 
 
 def test_paths_from_anywhere(launched: Make, env: dict[str, str], tmp_path: Path) -> None:
     run = launched("t", enter=False)
     for path in (run.script, run.log, run.record, run.log.replace(".log", "_12.log")):
-        assert index.find(path, env, tmp_path / "none") == run
+        assert search.find(path, env, tmp_path / "none") == run
 
 
 def test_ambiguity_lists_the_newest(launched: Make, env: dict[str, str], here: Path) -> None:
     for number in range(13):
         launched("many", str(number + 1), second=number)
     with pytest.raises(UsageError, match="'man' could be one of 13 runs") as caught:
-        index.find("man", env, here)
+        search.find("man", env, here)
     shown = str(caught.value).splitlines()[1:12]
     assert shown[0].split()[:3] == ["many_20261116-000012", "job", "13"]
     assert shown[9].split()[:3] == ["many_20261116-000003", "job", "4"]
@@ -479,7 +478,7 @@ def test_an_unknown_run(launched: Make, env: dict[str, str], here: Path) -> None
     launched()
     for argument in ("13", "13_1", "nothing", "T_"):
         with pytest.raises(UsageError, match=f"no run is called '{argument}'") as caught:
-            index.find(argument, env, here)
+            search.find(argument, env, here)
         assert caught.value.exit_code == 2
 
 
@@ -487,10 +486,10 @@ def test_the_same_job_id_twice(launched: Make, env: dict[str, str], here: Path) 
     """After a reset of the cluster the newer one is meant; of two clusters nobody knows."""
     launched("old", "12", second=1, cluster="east")
     launched("new", "12", second=2, cluster="east")
-    assert index.find("12", env, here).exp_name == "new"
+    assert search.find("12", env, here).exp_name == "new"
     launched("west", "12", second=3, cluster="west")
     with pytest.raises(UsageError, match="'12' could be one of 2 runs:") as caught:
-        index.find("12", env, here)
+        search.find("12", env, here)
     assert [line.split()[:5] for line in str(caught.value).splitlines()[1:3]] == [
         ["west_20261116-000003", "job", "12", "on", "west"],
         ["new_20261116-000002", "job", "12", "on", "east"],
@@ -502,10 +501,10 @@ def test_a_directory_that_was_moved_or_copied(launched: Make, env: dict[str, str
     Path(run.log).write_text("")
     shutil.copytree(tmp_path / "first", tmp_path / "copy")
     assert len(index.entries(env, tmp_path / "copy")) == 1, "it is one run"
-    assert index.find("t_", env, tmp_path / "copy").record == f"{tmp_path}/copy/{run.name}.json"
+    assert search.find("t_", env, tmp_path / "copy").record == f"{tmp_path}/copy/{run.name}.json"
     shutil.rmtree(tmp_path / "copy")
     os.rename(tmp_path / "first", tmp_path / "second")
-    moved = index.find(None, env, tmp_path / "second")
+    moved = search.find(None, env, tmp_path / "second")
     assert (moved.record, moved.log) == (f"{tmp_path}/second/{run.name}.json", f"{tmp_path}/second/{run.name}.log")
     assert moved.script == run.script, "by which Slurm knows the job"
 
@@ -515,7 +514,7 @@ def test_through_a_link(launched: Make, env: dict[str, str], tmp_path: Path, fil
     (tmp_path / "link").symlink_to("real")
     run = launched("t", folder="link")
     assert jobs(env, tmp_path / "real") == ["12"]
-    assert index.find("t", env, tmp_path / "real") == run
+    assert search.find("t", env, tmp_path / "real") == run
     assert len(lines(file)) == 1
 
 
@@ -553,13 +552,13 @@ def test_a_spoilt_record_is_told(
     run = launched()
     spoil(run)
     with pytest.raises(UsageError, match=message) as caught:
-        index.find(run.record, env, here)
+        search.find(run.record, env, here)
     assert caught.value.at == run.record
     if spoil is not deleted:
         with pytest.raises(UsageError, match=message):
-            index.find("12", env, tmp_path)
+            search.find("12", env, tmp_path)
     with pytest.raises(UsageError, match=r"no run is called|the record is damaged|newer"):
-        index.find(run.name, env, here)
+        search.find(run.name, env, here)
 
 
 def test_files_that_are_no_runs(env: dict[str, str], here: Path) -> None:
@@ -568,13 +567,13 @@ def test_files_that_are_no_runs(env: dict[str, str], here: Path) -> None:
     os.mkfifo(here / "x_20261116-090001.json")
     for argument in ("own.sh", "./own.sh"):
         with pytest.raises(UsageError, match="there is no record beside this file") as caught:
-            index.find(argument, env, here)
+            search.find(argument, env, here)
         assert "own.json" in str(caught.value)
     for argument in ("./gone.sh", "gone.log", "/none/gone.sh"):
         with pytest.raises(UsageError, match="no such file"):
-            index.find(argument, env, here)
+            search.find(argument, env, here)
     with pytest.raises(UsageError, match="is a directory"):
-        index.find("./", env, here)
+        search.find("./", env, here)
     assert index.entries(env, here) == []
     assert index.entries(env, here / "none") == []
 
@@ -585,7 +584,7 @@ def test_tasks_of_an_array(tmp_path: Path) -> None:
     tasks.append(Task("12_[5-20%2]", "PENDING", "squeue", f"{tmp_path}/t_*.log"))
 
     def meant(argument: str | None) -> list[Task]:
-        return lookup.these(run, tasks, array_ids.task_ids_in(run, argument))
+        return lookup.these(run, tasks, search.task_ids_in(run, argument))
 
     for argument in ("12_4", "12_04", "12_[4]", "/runs/t_4.log"):
         assert meant(argument) == tasks[1:2]
@@ -604,4 +603,4 @@ def test_tasks_of_an_array(tmp_path: Path) -> None:
     for unreadable in ("12_[]", "12_[x]", "12_[5-3]", "12_[3,x]", "12_[3-x]", "12_[3]x"):
         with pytest.raises(UsageError, match="no tasks can be read"):
             meant(unreadable)
-    assert array_ids.task_ids_in(replace(run, name="12_20261116-090507"), "12_2026") is None
+    assert search.task_ids_in(replace(run, name="12_20261116-090507"), "12_2026") is None

@@ -23,7 +23,7 @@ from slurm_launch.errors import (
 )
 from slurm_launch.process import Result
 from slurm_launch.runs.record import Run
-from slurm_launch.slurm.client import Asking
+from slurm_launch.slurm.client import SlurmClient
 from tests.unit.test_cancel import line
 from tests.unit.test_cancel import run as run  # a fixture
 
@@ -35,16 +35,16 @@ UP = """\
 ENDING = UP + "[slurm-launch] 2026-11-16T09:06:07+0000 stopping\n"
 
 
-def asking(squeue: str) -> Asking:
+def slurm_client(squeue: str) -> SlurmClient:
     def answer(argv: Sequence[str], **_: Any) -> Result:
         return Result(tuple(argv), 0, squeue if argv[0] == "squeue" else "", "")
 
-    return Asking({}, runner=answer)
+    return SlurmClient({}, runner=answer)
 
 
 def test_where_the_command_runs(run: Run) -> None:
     Path(run.log).write_text(UP)
-    place = running_job.find(run, "12", asking(line("12", "RUNNING")))
+    place = running_job.find(run, "12", slurm_client(line("12", "RUNNING")))
     assert (place.task, place.job, place.head, place.directory) == ("12", "15", "n1", "/tmp/r15-abc")
 
 
@@ -62,17 +62,17 @@ def test_where_the_command_runs(run: Run) -> None:
 def test_a_job_that_cannot_be_entered(run: Run, state: str, log: str, why: str) -> None:
     Path(run.log).write_text(log)
     with pytest.raises(WrongMoment) as error:
-        running_job.find(run, None, asking(line("12", state)))
+        running_job.find(run, None, slurm_client(line("12", state)))
     assert why in error.value.message
     with pytest.raises(WrongMoment, match="no job id"):
-        running_job.find(replace(run, job_id=None), None, asking(""))
+        running_job.find(replace(run, job_id=None), None, slurm_client(""))
 
 
 def test_the_task_of_an_array(run: Run) -> None:
     run = replace(run, spec={"array": "0-3"})
     for task in (1, 2):
         Path(run.log.replace(".log", f"_{task}.log")).write_text(UP.replace("job=15", f"job=2{task}"))
-    two = asking(line("12_1", "RUNNING") + line("12_2", "RUNNING") + line("12_[3]", "PENDING"))
+    two = slurm_client(line("12_1", "RUNNING") + line("12_2", "RUNNING") + line("12_[3]", "PENDING"))
     assert running_job.find(run, "12_2", two).job == "22"
     assert running_job.find(run, f"runs/{run.name}_1.log", two).job == "21"
     with pytest.raises(UsageError, match="2 tasks run") as error:
@@ -80,9 +80,9 @@ def test_the_task_of_an_array(run: Run) -> None:
     assert "12_1, 12_2" in str(error.value)
     with pytest.raises(UsageError, match="there is no task 12_9"):
         running_job.find(run, "12_9", two)
-    assert running_job.find(run, None, asking(line("12_1", "RUNNING") + line("12_[3]", "PENDING"))).job == "21"
+    assert running_job.find(run, None, slurm_client(line("12_1", "RUNNING") + line("12_[3]", "PENDING"))).job == "21"
     with pytest.raises(WrongMoment, match="no task of job 12 runs"):
-        running_job.find(run, None, asking(line("12_1", "FAILED") + line("12_[3]", "PENDING")))
+        running_job.find(run, None, slurm_client(line("12_1", "FAILED") + line("12_[3]", "PENDING")))
 
 
 # What srun says
@@ -121,7 +121,7 @@ def test_what_the_command_says_is_shown_at_once() -> None:
 
 def test_srun_that_does_not_get_there(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path(run.log).write_text(UP)
-    place = running_job.find(run, "12", asking(line("12", "RUNNING")))
+    place = running_job.find(run, "12", slurm_client(line("12", "RUNNING")))
     srun = tmp_path / "bin/srun"
     srun.parent.mkdir()
     monkeypatch.setenv("PATH", f"{srun.parent}:{os.environ['PATH']}")
@@ -151,7 +151,7 @@ def test_srun_that_does_not_get_there(run: Run, tmp_path: Path, monkeypatch: pyt
 
 def test_the_words_of_srun(run: Run) -> None:
     Path(run.log).write_text(UP)
-    place = running_job.find(replace(run, cluster="far"), "12", asking(line("12", "RUNNING")))
+    place = running_job.find(replace(run, cluster="far"), "12", slurm_client(line("12", "RUNNING")))
     words = ["a b", "", "new\nline", "--pty"]
     argv = running_job.argv(place, words, node="n2")
     assert argv[:4] == ["srun", "-M", "far", "--jobid=15"]

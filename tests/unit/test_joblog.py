@@ -38,10 +38,10 @@ def test_the_end_line(tmp_path: Path, log: str, expected: End | None) -> None:
 
 @pytest.mark.parametrize("digits", ["\u00b2", "\u0663", "9" * 5000])
 def test_digits_that_are_no_number(digits: str) -> None:
-    lives = log_phases.Lives()
-    lives.take(f"[slurm-launch] 2026-11-16T09:05:08+0000 starting nodes={digits} head=n1")
-    lives.take(f"[slurm-launch] 0001-01-01T09:05:09+0000 end outcome=ok code={digits} total=999999999s")
-    assert (lives.last.count, lives.last.end) == (0, End("ok", None))
+    attempts = log_phases.Attempts()
+    attempts.take(f"[slurm-launch] 2026-11-16T09:05:08+0000 starting nodes={digits} head=n1")
+    attempts.take(f"[slurm-launch] 0001-01-01T09:05:09+0000 end outcome=ok code={digits} total=999999999s")
+    assert (attempts.last.count, attempts.last.end) == (0, End("ok", None))
 
 
 def test_only_these_codes_are_the_commands() -> None:
@@ -75,13 +75,22 @@ LOST = End("node-lost", 72, "n2 said 'node=n9'", 'look, or "not"', "n2", began=B
 
 def test_a_life(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(RUN.encode() + b"\xff" * 3_000_000 + b"\r\n" + REST.encode())
-    (life,) = log_phases.read(tmp_path / "log").all
-    assert (life.count, life.head, life.address, life.directory) == (2, "n1", "[fd77::1]:2404", "/tmp/r12-cd")
-    assert (life.ray, life.client, life.dashboard) == ("2.60.0", "ray://[fd77::1]:2405", "http://127.0.0.1:2406")
-    assert list(life.joined) == ["n1", "n2"]
-    assert list(life.times) == ["starting", "ready", "command", "stopping", "end"]
-    assert life.head_ready == datetime(2026, 11, 16, 8, 0, 9, tzinfo=timezone.utc)
-    assert life.end == LOST
+    (attempt,) = log_phases.read(tmp_path / "log").all
+    assert (attempt.count, attempt.head, attempt.address, attempt.directory) == (
+        2,
+        "n1",
+        "[fd77::1]:2404",
+        "/tmp/r12-cd",
+    )
+    assert (attempt.ray, attempt.client, attempt.dashboard) == (
+        "2.60.0",
+        "ray://[fd77::1]:2405",
+        "http://127.0.0.1:2406",
+    )
+    assert list(attempt.joined) == ["n1", "n2"]
+    assert list(attempt.times) == ["starting", "ready", "command", "stopping", "end"]
+    assert attempt.head_ready == datetime(2026, 11, 16, 8, 0, 9, tzinfo=timezone.utc)
+    assert attempt.end == LOST
 
 
 def test_lives_follow_one_another(tmp_path: Path) -> None:
@@ -113,24 +122,24 @@ OUR_END = REST.replace("total=", "job=12 total=")
 def test_the_log_of_another_job_is_not_our_own(tmp_path: Path, shown: str, end: str) -> None:
     log = tmp_path / "log"
     log.write_text(RUN + shown)
-    (life,) = log_phases.read(log).all
-    assert (life.job, life.head, life.directory, life.phase) == ("12", "n1", "/tmp/r12-cd", "command")
-    assert life.end is None
+    (attempt,) = log_phases.read(log).all
+    assert (attempt.job, attempt.head, attempt.directory, attempt.phase) == ("12", "n1", "/tmp/r12-cd", "command")
+    assert attempt.end is None
     assert (log_phases.read_end(log), log_phases.read_end(log, "12")) == (None, None)
     log.write_text(RUN + shown + end)
-    (life,) = log_phases.read(log).all
-    assert life.end == log_phases.read_end(log) == log_phases.read_end(log, "12")
-    assert life.end
-    assert (life.end.code, life.phase) == (72, "end")
+    (attempt,) = log_phases.read(log).all
+    assert attempt.end == log_phases.read_end(log) == log_phases.read_end(log, "12")
+    assert attempt.end
+    assert (attempt.end.code, attempt.phase) == (72, "end")
     log.write_text(RUN + shown + end + RUN)
     assert len(log_phases.read(log).all) == 2, "it was requeued"
 
 
 def test_the_other_log_goes_on_when_we_are_requeued(tmp_path: Path) -> None:
     (tmp_path / "log").write_text(RUN + OTHER + RUN + OUR_END)
-    killed, life = log_phases.read(tmp_path / "log").all
-    assert (killed.job, killed.end, life.job) == ("12", None, "12")
-    assert life.end
+    killed, attempt = log_phases.read(tmp_path / "log").all
+    assert (killed.job, killed.end, attempt.job) == ("12", None, "12")
+    assert attempt.end
 
 
 def test_the_end_of_a_long_log(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ class Site:
         return [json.loads(path.read_text()) for path in self.bin.glob("call-*.json")]
 
     def submit(self, spec: LaunchSpec = SPEC, env: Mapping[str, str] | None = None, **more: Any) -> Run:
-        given: dict[str, Any] = {"when": WHEN, "cwd": self.work, "tell": self.told.append, "timeout": 60} | more
+        given: dict[str, Any] = {"when": WHEN, "cwd": self.work, "notify": self.told.append, "timeout": 60} | more
         return submission.submit(spec, env=self.env | dict(env or {}), **given)
 
     def files(self) -> list[str]:
@@ -157,8 +157,8 @@ def test_the_environment_is_scrubbed_and_told(site: Site) -> None:
     site.submit(env=env)
     got = site.calls[0]["env"]
     assert {name for name in got if name in env} == {"SLURM_CONF", "MINE"}
-    assert [line.split()[0] for line in site.told] == ["SBATCH_PARTITION='short'", "RAY_ADDRESS", "submitting"]
-    assert "use --partition" in site.told[0]
+    assert [line.split()[0] for line in site.told] == ["RAY_ADDRESS", "SBATCH_PARTITION='short'", "submitting"]
+    assert "use --partition" in site.told[1]
     assert "job 77" in site.told[-1]
 
 
@@ -330,7 +330,7 @@ def test_a_record_that_cannot_be_updated_does_not_lose_the_job(site: Site, monke
 # Ctrl-C
 
 
-@pytest.mark.parametrize("stage", ["slurm_launch.launch.submit._render", "slurm_launch.runs.record.write", "os.fsync"])
+@pytest.mark.parametrize("stage", ["slurm_launch.launch.job.render_job", "slurm_launch.runs.record.write", "os.fsync"])
 def test_ctrl_c_before_sbatch_leaves_nothing(site: Site, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
@@ -345,7 +345,7 @@ def test_ctrl_c_before_sbatch_leaves_nothing(site: Site, monkeypatch: pytest.Mon
 DRIVER = """
 import sys
 from slurm_launch import LaunchSpec, submit
-run = submit(LaunchSpec(exp_name="t", command="echo hi"), tell=lambda line: print(line, file=sys.stderr))
+run = submit(LaunchSpec(exp_name="t", command="echo hi"), notify=lambda line: print(line, file=sys.stderr))
 print(run.job_id, run.name)
 """
 
@@ -415,10 +415,10 @@ def test_a_plan_touches_nothing(site: Site) -> None:
     plan = submission.plan(spec, env=env, cwd=site.work, when=WHEN, hold=True)
     assert plan.name == f"{NAME}-2"
     assert plan.argv == ["sbatch", "--parsable", "--hold", f"{site.work}/{NAME}-2.sh"]
-    assert "use --qos" in plan.dropped.notes()[0]
+    assert "use --qos" in plan.notes[0]
     assert site.files() == [f"{NAME}.log"]
     assert site.calls == []
-    run = submission.submit(spec, env=env, cwd=site.work, when=WHEN, hold=True, tell=site.told.append)
+    run = submission.submit(spec, env=env, cwd=site.work, when=WHEN, hold=True, notify=site.told.append)
     assert plan.text == Path(run.script).read_text()
     assert (plan.name, plan.script, plan.log, plan.record) == (run.name, run.script, run.log, run.record)
     assert (plan.run_dir, plan.submit_dir, plan.argv) == (run.run_dir, run.submit_dir, run.argv)

@@ -16,7 +16,7 @@ from slurm_launch.cli.verbs import logs as verb
 from slurm_launch.control import node_logs
 from slurm_launch.errors import SlurmUnavailable, WrongMoment
 from slurm_launch.process import Result
-from slurm_launch.slurm.client import Asking
+from slurm_launch.slurm.client import SlurmClient
 from slurm_launch.status import lookup
 from slurm_launch.status.task import Task
 from tests.unit.queue_answers import DOWN, GONE, NO_SACCT, queued
@@ -47,7 +47,7 @@ class Slurm:
 @pytest.fixture
 def slurm(monkeypatch: pytest.MonkeyPatch) -> Slurm:
     slurm = Slurm()
-    monkeypatch.setattr(verb, "asking", lambda: Asking({}, slurm))
+    monkeypatch.setattr(verb, "slurm_client", lambda: SlurmClient({}, slurm))
     return slurm
 
 
@@ -269,12 +269,12 @@ def test_what_a_former_life_left_is_not_shown_for_the_one_that_runs(
 
     monkeypatch.setattr(node_logs, "show_from_node", show)
     kept(log, "n1", "n2")
-    life = START + END.format(outcome="node-lost", code=72)
-    log.write_text(life + START)
+    attempt = START + END.format(outcome="node-lost", code=72)
+    log.write_text(attempt + START)
     slurm.queue = queued("12", "RUNNING", restarts=1)
     assert launcher("logs", "12", *flags).out == ""
     assert asked == ["n2" if "n2" in flags else "n1"]
-    for text, queue in ((life + START, DOWN), (life, queued("12", "PENDING", restarts=1)), (life, GONE)):
+    for text, queue in ((attempt + START, DOWN), (attempt, queued("12", "PENDING", restarts=1)), (attempt, GONE)):
         log.write_text(text)
         slurm.queue = queue
         answer = launcher("logs", "12", *flags)
@@ -321,9 +321,9 @@ def test_a_head_that_nobody_knows(launcher: Launcher, log: Path, slurm: Slurm) -
 def running(log: Path) -> Task:
     log.write_text(START)
     found = Task("12", "RUNNING", "squeue", str(log), nodes="n[1-3]")
-    life = node_logs.life_of(str(log))
-    assert life
-    return lookup.with_life(found, life)
+    attempt = node_logs.life_of(str(log))
+    assert attempt
+    return lookup.with_attempt(found, attempt)
 
 
 class Step:
@@ -412,7 +412,7 @@ def test_no_slurm_here(launcher: Launcher, log: Path, monkeypatch: pytest.Monkey
         raise process.SlurmNotFound("squeue is not in PATH")
 
     log.write_text(START)
-    monkeypatch.setattr(verb, "asking", lambda: Asking({}, missing))
+    monkeypatch.setattr(verb, "slurm_client", lambda: SlurmClient({}, missing))
     answer = launcher("logs", "12", "--head")
     assert answer.code == 4
     assert "squeue is not in PATH" in answer.err

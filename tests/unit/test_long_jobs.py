@@ -14,10 +14,11 @@ import pytest
 
 from slurm_launch import LaunchSpec, render
 from slurm_launch.config import resolve
+from slurm_launch.launch import hints
 from slurm_launch.runs import log_phases
-from slurm_launch.runs.log_phases import Lives
-from slurm_launch.slurm import sbatch
-from slurm_launch.status.lookup import with_life
+from slurm_launch.runs.log_phases import Attempts
+from slurm_launch.slurm import environment as slurm_environment
+from slurm_launch.status.lookup import with_attempt
 from slurm_launch.status.task import Task
 
 Launcher = Callable[..., Any]  # tests/unit/conftest.py
@@ -188,9 +189,9 @@ def test_the_folder_of_a_job_is_not_the_next_ones_run_dir() -> None:
 
 
 def test_nothing_of_it_is_passed_on() -> None:
-    clean, dropped = sbatch.scrub(INSIDE | {"SLAUNCH_QOS": "x"})
+    clean, dropped = slurm_environment.scrub(INSIDE | {"SLAUNCH_QOS": "x"})
     assert clean == {"SLAUNCH_QOS": "x"}
-    assert dropped.notes() == []
+    assert hints.notes(dropped) == []
 
 
 # What the log tells
@@ -209,15 +210,15 @@ ITS_END = """\
 """
 
 
-def lives_of(log: str) -> Lives:
-    lives = Lives()
+def lives_of(log: str) -> Attempts:
+    attempts = Attempts()
     for line in log.splitlines():
-        lives.take(line)
-    return lives
+        attempts.take(line)
+    return attempts
 
 
 def test_a_life_that_is_short_of_time() -> None:
-    task = with_life(Task("1", "RUNNING", "squeue", "log"), lives_of(FIRST).last)
+    task = with_attempt(Task("1", "RUNNING", "squeue", "log"), lives_of(FIRST).last)
     assert task.phase == "command"
     assert task.in_words == "runs: its time is short, and the command is to save its work"
 

@@ -22,7 +22,7 @@ from slurm_launch.process import Result
 from slurm_launch.runs import files as run_files
 from slurm_launch.runs import record as records
 from slurm_launch.runs.record import Run
-from slurm_launch.slurm.client import Asking
+from slurm_launch.slurm.client import SlurmClient
 from slurm_launch.slurm.plain_words import how_it_goes, why_it_waits
 from slurm_launch.status import lookup
 from slurm_launch.status.task import Task
@@ -85,14 +85,14 @@ class Scripted:
         return [argv[0] for argv in self.asked]
 
     def look(self, run: Run) -> list[Task]:
-        return lookup.look(run, Asking({}, self))
+        return lookup.look(run, SlurmClient({}, self))
 
     def one(self, run: Run) -> Task:
         (task,) = self.look(run)
         return task
 
     def all(self, *of: Run) -> tuple[list[list[Task]], LaunchError | None]:
-        found, problem = lookup.look_at_all(of, Asking({}, self), "alice")
+        found, problem = lookup.look_at_all(of, SlurmClient({}, self), "alice")
         return [found[run.record] for run in of], problem
 
 
@@ -117,7 +117,7 @@ def phase(clock: str, text: str) -> str:
     return f"[slurm-launch] 2026-11-16T{clock}+0000 {text}\n"
 
 
-def life(minute: str = "11:48", end: str = "") -> str:
+def attempt(minute: str = "11:48", end: str = "") -> str:
     lines = [
         ("21", "starting nodes=2 head=n1 address=10.0.0.1:2400 auth=token job=12 dir=/tmp/r12-ab"),
         ("25", "joined node=n1 nodes=1/2"),
@@ -178,7 +178,7 @@ def test_then_scontrol_and_the_log(run: Run, accounting: Any) -> None:
     task = slurm.one(run)
     assert (task.state, task.code, task.source) == ("FAILED", 3, "scontrol")
     assert slurm.programs == ["squeue", "sacct", "scontrol"]
-    Path(run.log).write_text(life(end="outcome=command-failed code=4"))
+    Path(run.log).write_text(attempt(end="outcome=command-failed code=4"))
     slurm = Scripted(GONE, accounting)
     task = slurm.one(run)
     assert (task.state, task.code, task.source) == ("FAILED", 4, "log")
@@ -199,14 +199,14 @@ def test_then_scontrol_and_the_log(run: Run, accounting: Any) -> None:
     ],
 )
 def test_the_logs_last_line(run: Run, end: str, state: str, code: int | None) -> None:
-    Path(run.log).write_text(life(end=end))
+    Path(run.log).write_text(attempt(end=end))
     task = Scripted().one(run)
     assert (task.state, task.code) == (state, code)
     ((listed,),), _ = Scripted().all(run)
     assert (listed.state, listed.code, listed.source) == (task.state, task.code, task.source)
 
 
-@pytest.mark.parametrize("log", [None, "", "hello\n", life(), life(end="outcome=ok code=0") + life("11:52")])
+@pytest.mark.parametrize("log", [None, "", "hello\n", attempt(), attempt(end="outcome=ok code=0") + attempt("11:52")])
 def test_without_a_trace_nothing_is_claimed(run: Run, log: str | None) -> None:
     if log is not None:
         Path(run.log).write_text(log)
@@ -228,7 +228,7 @@ def test_the_accounting_does_not_know_that_it_has_ended(run: Run) -> None:
     """slurmdbd missed the end: it says RUNNING for ever."""
     said = queue(a("12", "RUNNING", end="Unknown"))
     assert Scripted(GONE, said).one(run).state == "UNKNOWN"
-    Path(run.log).write_text(life(end="outcome=ok code=0"))
+    Path(run.log).write_text(attempt(end="outcome=ok code=0"))
     assert Scripted(GONE, said).one(run).state == "COMPLETED"
     ((listed,),), _ = Scripted(queue(), said).all(run)
     assert (listed.state, listed.source) == ("COMPLETED", "log")
@@ -242,7 +242,7 @@ def test_the_accounting_does_not_know_that_it_has_ended(run: Run) -> None:
     [DOWN, process.SlurmTimedOut("squeue did not answer within 60 s"), process.SlurmNotFound("squeue is not in PATH")],
 )
 def test_slurm_does_not_answer(run: Run, problem: Any) -> None:
-    Path(run.log).write_text(life())
+    Path(run.log).write_text(attempt())
     slurm = Scripted(problem)
     with pytest.raises(SlurmUnavailable) as caught:
         slurm.look(run)
@@ -255,7 +255,7 @@ def test_slurm_does_not_answer(run: Run, problem: Any) -> None:
 
 
 def test_what_is_remembered_needs_no_slurm(run: Run) -> None:
-    Path(run.log).write_text(life(end='outcome=node-lost code=72 cause="n2 was lost" hint="look"'))
+    Path(run.log).write_text(attempt(end='outcome=node-lost code=72 cause="n2 was lost" hint="look"'))
     seen = Scripted(queue(q("12", "FAILED", "72:0", end="11:48:42"))).look(run)
     run = lookup.remember(run, seen)
     assert records.read(run.record) == run
@@ -379,7 +379,7 @@ def test_a_job_id_that_begins_anew(run: Run, line: str) -> None:
     assert slurm.one(run).state == "UNKNOWN"
     ((listed,),), _ = slurm.all(run)
     assert listed.state == "UNKNOWN"
-    Path(run.log).write_text(life(end="outcome=ok code=0"))
+    Path(run.log).write_text(attempt(end="outcome=ok code=0"))
     assert slurm.one(run).state == "COMPLETED", "its own log still counts"
 
 
@@ -430,7 +430,7 @@ def test_the_script_with_blanks_in_its_path(run: Run) -> None:
     ],
 )
 def test_every_state_is_one_of_three_kinds(run: Run, state: str, kind: str) -> None:
-    Path(run.log).write_text(life())
+    Path(run.log).write_text(attempt())
     task = Scripted(queue(q("12", state))).one(run)
     assert [name for name in ("waiting", "running", "ended") if getattr(task, name)] == [kind]
     assert task.in_words
@@ -443,7 +443,7 @@ def test_how_far_it_is(run: Run) -> None:
     assert (slurm.one(run).phase, slurm.one(run).in_words) == ("running", "runs"), "no log, no claim"
     log = Path(run.log)
     phases = []
-    for text in ("", *life(end="outcome=ok code=0").splitlines(keepends=True)):
+    for text in ("", *attempt(end="outcome=ok code=0").splitlines(keepends=True)):
         with open(log, "a") as out:
             out.write(text)
         phases.append(slurm.one(run).phase)
@@ -453,7 +453,7 @@ def test_how_far_it_is(run: Run) -> None:
 
 def test_cancelled_while_it_waited_it_never_started(run: Run) -> None:
     """Slurm gives the moment as its start, too. Of a requeued one the log is of its former life."""
-    Path(run.log).write_text(life(end='outcome=ended-from-outside code=75 cause="it got SIGTERM" hint=""'))
+    Path(run.log).write_text(attempt(end='outcome=ended-from-outside code=75 cause="it got SIGTERM" hint=""'))
     cancelled = ("11:52:00", "11:52:00")
     lines = [
         Scripted(queue(q("12", "CANCELLED", "0", "BeginTime", 1, "", start=cancelled[0], end=cancelled[1]))),
@@ -487,20 +487,20 @@ def test_only_the_task_that_we_ended_was_cancelled(array: Run) -> None:
 
 
 def test_requeued(run: Run) -> None:
-    Path(run.log).write_text(life(end="outcome=node-lost code=72"))
+    Path(run.log).write_text(attempt(end="outcome=node-lost code=72"))
     task = Scripted(queue(q("12", "PENDING", "0", "BeginTime", 1, "", start="11:50:24"))).one(run)
-    assert (task.life, task.expected, task.phase) == (None, at("11:50:24"), "queued")
+    assert (task.attempt, task.expected, task.phase) == (None, at("11:50:24"), "queued")
     assert "head-ready" not in task.times
     again = Scripted(queue(q("12", "RUNNING", restarts=1, start="11:50:24")))
     assert (again.one(run).phase, list(again.one(run).times)) == ("environment", ["submitted", "started"])
     with open(run.log, "a") as out:
-        out.write(life("11:51"))
+        out.write(attempt("11:51"))
     assert (again.one(run).phase, again.one(run).times["head-ready"]) == ("command", at("11:51:25"))
 
 
 def test_clocks_that_differ(run: Run) -> None:
     """A node's clock is a minute behind the controller's."""
-    Path(run.log).write_text(life("11:47"))
+    Path(run.log).write_text(attempt("11:47"))
     assert Scripted(queue(q("12", "RUNNING"))).one(run).phase == "command"
 
 
@@ -530,18 +530,18 @@ def test_a_run_without_a_job(run: Run) -> None:
 
 def test_times_are_completed_and_not_lost_again(run: Run) -> None:
     """Whoever looks without the log knows fewer of them."""
-    Path(run.log).write_text(life(end="outcome=ok code=0"))
+    Path(run.log).write_text(attempt(end="outcome=ok code=0"))
     said = Scripted(queue(q("12", "COMPLETED", end="11:50:00")))
-    run = lookup.remember(run, lookup.look(run, Asking({}, said), logs=False))
+    run = lookup.remember(run, lookup.look(run, SlurmClient({}, said), logs=False))
     assert "command-start" not in run.tasks["12"]["times"]
     run = lookup.remember(run, Scripted().look(run))
     assert "command-start" in records.read(run.record).tasks["12"]["times"]
-    again = lookup.remember(run, lookup.look(run, Asking({}, said), logs=False))
+    again = lookup.remember(run, lookup.look(run, SlurmClient({}, said), logs=False))
     assert again.tasks == run.tasks
 
 
 def test_the_start_by_the_last_line_of_the_log(run: Run) -> None:
-    Path(run.log).write_text(life(end="outcome=ok code=0 total=30s"))
+    Path(run.log).write_text(attempt(end="outcome=ok code=0 total=30s"))
     task = Scripted().one(run)
     assert task.source == "log"
     assert task.times["ended"] - task.times["started"] == timedelta(seconds=30)
@@ -560,7 +560,7 @@ def test_an_array_that_is_half_forgotten(array: Run) -> None:
     """Task 0 only the record remembers, 1 the accounting, 2 its log, 3 runs, 4 and 5 wait."""
     array = lookup.remember(array, Scripted(queue(q("12_0", "FAILED", "256"), q("12_[1-5%2]", "PENDING"))).look(array))
     assert list(records.read(array.record).tasks) == ["12_0"], "what has ended is kept while the others go on"
-    Path(array.log.replace(".log", "_2.log")).write_text(life(end="outcome=command-failed code=2"))
+    Path(array.log.replace(".log", "_2.log")).write_text(attempt(end="outcome=command-failed code=2"))
     slurm = Scripted(
         queue(q("12_3", "RUNNING"), q("12_[4-5%2]", "PENDING", reason="JobArrayTaskLimit", nodes="")),
         queue(a("12_1", "COMPLETED"), a("12_3", "RUNNING", end="Unknown"), a("12_[4-5%2]", "PENDING", end="Unknown")),
@@ -586,7 +586,7 @@ def test_an_array_that_is_all_in_the_queue_needs_no_other_question(array: Run) -
 
 
 def test_an_array_without_a_trace(array: Run) -> None:
-    Path(array.log.replace(".log", "_1.log")).write_text(life())
+    Path(array.log.replace(".log", "_1.log")).write_text(attempt())
     tasks = Scripted(queue(q("12_3", "FAILED", "3:0"))).look(array)
     assert [(task.id, task.state) for task in tasks] == [
         ("12_[0,2,4-5]", "UNKNOWN"),
@@ -660,7 +660,7 @@ def test_jobs_of_runs_that_nobody_knew_of(run: Run) -> None:
     bobs = q("15", "RUNNING", script="/home/bob/x.sh").replace("|alice|", "|bob|")
     slurm = Scripted(queue(*lines, bobs))
     for known in ([run], []):
-        found, _ = lookup.look_at_all(known, Asking({}, slurm), "alice", adopt)
+        found, _ = lookup.look_at_all(known, SlurmClient({}, slurm), "alice", adopt)
         assert [found[one.record][0].state for one in (*known, new)] == [*["RUNNING"] * len(known), "PENDING"]
     assert asked_for == [["/far/new.sh", "/far/other.sh"], [SCRIPT, "/far/new.sh", "/far/other.sh"]]
     assert slurm.programs == ["squeue", "squeue"]

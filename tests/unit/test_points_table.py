@@ -13,7 +13,6 @@ from slurm_launch.errors import UsageError
 from slurm_launch.runs import points_table
 from slurm_launch.runs import record as records
 from slurm_launch.runs.record import Run
-from slurm_launch.slurm import array_ids
 from slurm_launch.spec.sweep_points import Points
 from tests.unit.some_run import some_run
 
@@ -26,13 +25,13 @@ def a_sweep(folder: Path, array: str = "0-2%2") -> Run:
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     run = a_sweep(tmp_path)
-    points_table.write(run, POINTS)
+    points_table.write(run, POINTS.keys, POINTS.rows)
     assert points_table.read(run) == {number: POINTS.point(number) for number in range(3)}
     assert stat.S_IMODE((tmp_path / "t.points.csv").stat().st_mode) == 0o600
 
 
 def test_a_row_for_each_task(tmp_path: Path) -> None:
-    points_table.write(a_sweep(tmp_path, "0,2"), POINTS)
+    points_table.write(a_sweep(tmp_path, "0,2"), POINTS.keys, POINTS.rows)
     assert (tmp_path / "t.points.csv").read_text().splitlines() == [
         "task,job,lr,log,log",
         f'0,12_0,1e-3,"a ""b"", c",{tmp_path}/t_0.log',
@@ -44,7 +43,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     run = a_sweep(tmp_path)
     (tmp_path / "t.points.csv").write_text("mine")
     with pytest.raises(UsageError, match="File exists"):
-        points_table.write(run, POINTS)
+        points_table.write(run, POINTS.keys, POINTS.rows)
     assert (tmp_path / "t.points.csv").read_text() == "mine"
 
 
@@ -59,7 +58,7 @@ def test_a_damaged_table_tells_nothing(tmp_path: Path, data: bytes) -> None:
 
 
 def test_a_run_that_is_no_sweep(tmp_path: Path) -> None:
-    points_table.write(some_run(tmp_path), POINTS)
+    points_table.write(some_run(tmp_path), POINTS.keys, POINTS.rows)
     assert points_table.read(some_run(tmp_path)) == {}
     assert not list(tmp_path.glob("*.csv"))
 
@@ -68,7 +67,7 @@ def test_the_record_knows_table_and_tasks(tmp_path: Path) -> None:
     run = a_sweep(tmp_path)
     records.write(run)
     assert records.read(run.record) == run
-    assert array_ids.array_of(run) == "0-2%2"
+    assert run.array_indexes == "0-2%2"
 
 
 def test_an_older_record_has_no_table(tmp_path: Path) -> None:
@@ -76,13 +75,13 @@ def test_an_older_record_has_no_table(tmp_path: Path) -> None:
     del data["points"], data["array"]
     (tmp_path / "t.json").write_text(json.dumps(data))
     run = records.read(tmp_path / "t.json")
-    assert (run.points, array_ids.array_of(run)) == (None, "0-3")
+    assert (run.points, run.array_indexes) == (None, "0-3")
 
 
 def test_the_table_goes_along_with_a_run_that_is_moved(tmp_path: Path) -> None:
     run = a_sweep(tmp_path / "a")
     (tmp_path / "a").mkdir()
     records.write(run)
-    points_table.write(run, POINTS)
+    points_table.write(run, POINTS.keys, POINTS.rows)
     (tmp_path / "a").rename(tmp_path / "b")
     assert points_table.read(records.read(tmp_path / "b/t.json")) == {n: POINTS.point(n) for n in range(3)}

@@ -18,8 +18,8 @@ from slurm_launch.config import site_files
 from slurm_launch.config.profile import FACTS
 from slurm_launch.config.resolve import Resolution, resolve
 from slurm_launch.errors import InvalidSpec
-from slurm_launch.rendering.render import Embedded, read_embedded
-from slurm_launch.spec.checks import seconds
+from slurm_launch.slurm.times import seconds
+from slurm_launch.spec.script_header import EmbeddedSpec, read_embedded
 
 Launcher = Callable[..., Any]  # tests/unit/conftest.py
 ROOT = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ def machine(text: str) -> Path:
     return written(Path(os.environ["XDG_CONFIG_DIRS"], "slurm-launch/slurm-launch.yaml"), text)
 
 
-def found(embedded: Embedded | None = None, **flags: Any) -> Resolution:
+def found(embedded: EmbeddedSpec | None = None, **flags: Any) -> Resolution:
     return resolve({**({} if embedded else NEEDED), **flags}, os.environ, Path.cwd(), embedded)
 
 
@@ -55,10 +55,10 @@ def with_profile(text: str, **flags: Any) -> Resolution:
     return found(profile="p", **flags)
 
 
-def round_trip(resolution: Resolution) -> Embedded:
+def round_trip(resolution: Resolution) -> EmbeddedSpec:
     """What comes back from a script's header."""
     spec = LaunchSpec(exp_name="x", command="y")
-    return read_embedded(render(spec, embedded=Embedded(resolution.own, resolution.site)), "here")
+    return read_embedded(render(spec, embedded=EmbeddedSpec(resolution.own, resolution.site)), "here")
 
 
 def problems(resolution: Resolution) -> list[str]:
@@ -548,10 +548,10 @@ class TestBadFacts:
         assert list(Path.cwd().iterdir()) == []
 
     def test_a_damaged_script(self) -> None:
-        (problem,) = problems(found(Embedded({"exp-name": "x", "command": "y"}, {"partitions": ["gpu"]})))
+        (problem,) = problems(found(EmbeddedSpec({"exp-name": "x", "command": "y"}, {"partitions": ["gpu"]})))
         assert "partitions takes a mapping" in problem
         assert "the script (its site)" in problem
-        (problem,) = problems(found(Embedded({"exp-name": "x", "command": "y", "partitions": {}})))
+        (problem,) = problems(found(EmbeddedSpec({"exp-name": "x", "command": "y", "partitions": {}})))
         assert "unknown key 'partitions'" in problem
 
 

@@ -6,7 +6,9 @@ from datetime import datetime, timezone
 
 import pytest
 
+from slurm_launch.launch import hints
 from slurm_launch.slurm import array_ids, jobs, sbatch
+from slurm_launch.slurm import environment as slurm_environment
 from slurm_launch.slurm.jobs import JobState
 
 # As Slurm 22.05 printed them on the test cluster.
@@ -57,15 +59,17 @@ def test_parse_job_id(said: str, expected: tuple[str, str | None] | None) -> Non
 def test_scrub_removes_what_an_outer_job_left() -> None:
     outer = ["SLURM_JOB_ID", "SLURM_CPU_BIND", "SRUN_CPUS_PER_TASK", "PMI_RANK", "PMI2_X", "PMIX_RANK", "SBATCH_QOS"]
     kept = {"PATH": "/bin", "SLURMISH": "1", "PMIDNIGHT": "1", "SLURM_CONF": "/etc/s.conf", "SLURM_JWT": "t"}
-    clean, dropped = sbatch.scrub(dict.fromkeys(outer, "1") | kept)
+    clean, dropped = slurm_environment.scrub(dict.fromkeys(outer, "1") | kept)
     assert clean == kept
     assert dropped.names == tuple(sorted(outer))
 
 
 def test_scrub_removes_an_outer_ray_and_never_shows_its_token() -> None:
-    clean, dropped = sbatch.scrub({"RAY_ADDRESS": "u:secret@h:1", "RAY_AUTH_TOKEN": "secret", "RAY_DEDUP_LOGS": "0"})
+    clean, dropped = slurm_environment.scrub(
+        {"RAY_ADDRESS": "u:secret@h:1", "RAY_AUTH_TOKEN": "secret", "RAY_DEDUP_LOGS": "0"}
+    )
     assert clean == {"RAY_DEDUP_LOGS": "0"}
-    (note,) = dropped.notes()
+    (note,) = hints.notes(dropped)
     assert note.startswith("RAY_ADDRESS is not passed on")
     assert "secret" not in repr(dropped)
 
@@ -87,34 +91,34 @@ def test_scrub_removes_an_outer_ray_and_never_shows_its_token() -> None:
     ],
 )
 def test_a_variable_that_would_have_changed_the_job_is_told(variable: str, instead: str) -> None:
-    _, dropped = sbatch.scrub({variable: "value"})
-    assert dropped.notes() == [f"{variable}='value' is not passed on to sbatch: {instead}"]
+    _, dropped = slurm_environment.scrub({variable: "value"})
+    assert hints.notes(dropped) == [f"{variable}='value' is not passed on to sbatch: {instead}"]
 
 
 def test_inside_a_job_its_own_variables_are_one_line() -> None:
     env = {"SLURM_JOB_ID": "77", "SLURM_NTASKS": "4", "SLURM_UMASK": "0022", "SBATCH_MEM_BIND_TYPE": "none", "A": "b"}
-    clean, dropped = sbatch.scrub(env)
+    clean, dropped = slurm_environment.scrub(env)
     assert clean == {"A": "b"}
-    assert dropped.notes() == ["submitting from within job 77: its SLURM_* variables are not passed on"]
+    assert hints.notes(dropped) == ["submitting from within job 77: its SLURM_* variables are not passed on"]
 
 
 def test_nothing_dropped_nothing_told() -> None:
-    assert sbatch.scrub({"PATH": "/bin"})[1].notes() == []
-    assert sbatch.scrub({"SBATCH_PARTITION": ""})[1].notes() == []
+    assert hints.notes(slurm_environment.scrub({"PATH": "/bin"})[1]) == []
+    assert hints.notes(slurm_environment.scrub({"SBATCH_PARTITION": ""})[1]) == []
 
 
 def test_the_users_cluster_is_kept_unless_the_script_names_one() -> None:
     env = {"SLURM_CLUSTERS": "west"}
-    assert sbatch.scrub(env)[0] == env
-    clean, dropped = sbatch.scrub(env, {"clusters": "east"})
+    assert slurm_environment.scrub(env)[0] == env
+    clean, dropped = slurm_environment.scrub(env, {"clusters": "east"})
     assert clean == {}
-    assert "SLURM_CLUSTERS" in dropped.notes()[0]
+    assert "SLURM_CLUSTERS" in hints.notes(dropped)[0]
 
 
 def test_queries_are_not_bent_by_the_users_defaults() -> None:
     env = {"SACCT_FORMAT": "x", "SLURM_CLUSTERS": "west", "SLURM_CONF": "/c", "SLURM_TIME_FORMAT": "%s", "HOME": "/h"}
     ours = {"SLURM_TIME_FORMAT": "standard", "TZ": "UTC0", "SLURM_BITSTR_LEN": "0"}
-    assert sbatch.query_env(env) == {"SLURM_CONF": "/c", "HOME": "/h"} | ours
+    assert slurm_environment.query_env(env) == {"SLURM_CONF": "/c", "HOME": "/h"} | ours
 
 
 @pytest.mark.parametrize(
@@ -141,12 +145,12 @@ def test_queries_are_not_bent_by_the_users_defaults() -> None:
     ],
 )
 def test_hints_for_what_sbatch_says(stderr: str, flag: str) -> None:
-    assert flag in str(sbatch.hint_for(stderr))
+    assert flag in str(hints.hint_for(stderr))
     assert not sbatch.is_unreachable(stderr)
 
 
 def test_no_hint_for_what_nobody_foresaw() -> None:
-    assert sbatch.hint_for("sbatch: error: the moon is full") is None
+    assert hints.hint_for("sbatch: error: the moon is full") is None
 
 
 def test_unreachable_is_not_refused() -> None:

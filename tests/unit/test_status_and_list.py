@@ -17,7 +17,6 @@ from slurm_launch.errors import UsageError
 from slurm_launch.runs import index, points_table
 from slurm_launch.runs import record as records
 from slurm_launch.runs.record import Run
-from slurm_launch.spec.sweep_points import Points
 from slurm_launch.status import report, task_points
 from slurm_launch.status.task import TIMES, Task
 from tests.unit.conftest import Launcher
@@ -351,7 +350,7 @@ def sweep(launched: Any, slurm: Any) -> Run:
     name = "t_20200304-090000"
     table = Path(f"{name}.points.csv").resolve()
     run: Run = launched(spec={"sweep": ["lr=..."]}, array="0-11%4", points=str(table), resubmitted={"12_2": "u_2020"})
-    points_table.write(run, Points(("lr", "seed"), [(f"1e-{n}", "x" * 50 if n == 4 else str(n)) for n in range(12)]))
+    points_table.write(run, ("lr", "seed"), [(f"1e-{n}", "x" * 50 if n == 4 else str(n)) for n in range(12)])
     ended = [queued(run, "COMPLETED", task=f"_{n}", end="2020-03-04T09:00:30") for n in (0, 1)]
     ended.append(queued(run, "FAILED", "3:0", task="_2", end="2020-03-04T09:00:30"))
     going = queued(run, "RUNNING", task="_3") + queued(run, "PENDING", reason="Priority", task="_[4-11%4]")
@@ -422,7 +421,7 @@ def test_an_array_that_waits_is_one_row(launcher: Launcher, launched: Any, slurm
 
 def test_nothing_of_a_point_gets_to_the_terminal(launcher: Launcher, launched: Any, slurm: Any) -> None:
     run: Run = launched(array="0-1", points=str(Path("p.csv").resolve()))
-    points_table.write(run, Points(("a", "b"), [("\x1b[31m", "\t"), ("x", "")]))
+    points_table.write(run, ("a", "b"), [("\x1b[31m", "\t"), ("x", "")])
     slurm(queued(run, "PENDING", task="_[0-1]"))
     for verb in ("status", "list"):
         out = launcher(verb, "12").out

@@ -13,13 +13,14 @@ import pytest
 
 from slurm_launch import LaunchSpec
 from slurm_launch.errors import SubmitRefused, UsageError
+from slurm_launch.launch import submit as submission
 from slurm_launch.launch import sweep_split
 from slurm_launch.launch.sweep_split import Limit
 from slurm_launch.process import Result, SlurmNotFound, SlurmTimedOut
-from slurm_launch.rendering.render import Embedded, read_embedded
 from slurm_launch.runs import points_table
 from slurm_launch.runs import record as records
 from slurm_launch.runs.record import Run
+from slurm_launch.spec.script_header import EmbeddedSpec, read_embedded
 from slurm_launch.spec.sweep_points import Points
 from tests.unit.conftest import Launcher
 
@@ -48,7 +49,9 @@ class Slurm:
 
     def submit(self, spec: LaunchSpec, **more: Any) -> list[Run]:
         parts = sweep_split.parts_of(spec, env={}, runner=self)
-        return sweep_split.submit(parts, env={"HOME": "."}, when=WHEN, runner=self, tell=self.told.append, **more)
+        return submission.submit_parts(
+            parts, env={"HOME": "."}, when=WHEN, runner=self, notify=self.told.append, **more
+        )
 
 
 def directive(script: str, name: str) -> str | None:
@@ -84,7 +87,7 @@ def test_chosen_points_keep_their_numbers() -> None:
 def test_above_the_limit_it_becomes_several() -> None:
     slurm = Slurm(size=4)
     spec = LaunchSpec(**NEEDED, sweep={"n": "0..9"}, points="0-8", dependency="afterok:5")
-    found = slurm.submit(spec, embedded=Embedded(own=spec.given()))
+    found = slurm.submit(spec, embedded=EmbeddedSpec(own=spec.given()))
     assert [run.array for run in found] == ["0-3", "0-3", "0"]
     assert [run.name for run in found] == [f"t_20261116-090507{end}" for end in ("", "-2", "-3")]
     shares = [[point["n"] for point in points_table.read(run).values()] for run in found]
@@ -118,7 +121,7 @@ def test_few_points_with_high_numbers_get_new_ones() -> None:
     assert [(part.spec.points, part.points.rows) for part in parts] == [(None, [("2",), ("9",)])]
     slurm = Slurm(size=5)
     spec = LaunchSpec(**NEEDED, sweep={"n": "0..9"}, points="2,9")
-    (run,) = slurm.submit(spec, embedded=Embedded(own=spec.given()))
+    (run,) = slurm.submit(spec, embedded=EmbeddedSpec(own=spec.given()))
     assert points_table.read(run) == {0: {"n": "2"}, 1: {"n": "9"}}
     assert "points" not in read_embedded(slurm.scripts[0], "x").own
 
@@ -154,9 +157,9 @@ def test_the_cluster_that_gets_it_is_asked() -> None:
 
 def test_the_answers_of_the_command_line(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
     slurm = Slurm(size=4)
-    parts_of, submit = sweep_split.parts_of, sweep_split.submit
+    parts_of, submit = sweep_split.parts_of, submission.submit_parts
     monkeypatch.setattr(sweep_split, "parts_of", lambda spec: parts_of(spec, env={}, runner=slurm))
-    monkeypatch.setattr(sweep_split, "submit", lambda parts, **more: submit(parts, runner=slurm, **more))
+    monkeypatch.setattr(submission, "submit_parts", lambda parts, **more: submit(parts, runner=slurm, **more))
     flags = ("--exp-name", "t", "--command", "echo {n}", "--sweep", "n=0..4")
     assert launcher(*flags, "--parsable").out == "101\n102\n"
     answer = json.loads(launcher(*flags, "--json").out)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from slurm_launch import LaunchSpec, render
 from slurm_launch.config.sweep_file import points_of
 from slurm_launch.errors import UsageError
-from slurm_launch.rendering.render import read_embedded
 from slurm_launch.spec import sweep_points
+from slurm_launch.spec.script_header import read_embedded
 from slurm_launch.spec.sweep_points import Points
 from tests.unit.conftest import Launcher
 

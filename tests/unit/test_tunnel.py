@@ -19,7 +19,7 @@ from slurm_launch.errors import UsageError, WrongMoment
 from slurm_launch.runs.record import Run
 from tests.unit.test_cancel import line
 from tests.unit.test_cancel import run as run  # a fixture
-from tests.unit.test_inside import ENDING, UP, asking
+from tests.unit.test_inside import ENDING, UP, slurm_client
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 LIMIT = 60.0
@@ -171,7 +171,7 @@ def test_the_port_on_this_machine() -> None:
 @pytest.mark.parametrize(("log", "kind"), [(UP, "srun failed for job 12:\nwhat"), (ENDING, "with its job: job 12 is")])
 def test_a_far_end_that_never_comes(run: Run, monkeypatch: pytest.MonkeyPatch, log: str, kind: str) -> None:
     Path(run.log).write_text(UP)
-    place = running_job.find(run, "12", asking(line("12", "RUNNING")))
+    place = running_job.find(run, "12", slurm_client(line("12", "RUNNING")))
     Path(run.log).write_text(log)
     monkeypatch.setattr(running_job, "argv", lambda *_, **__: ["bash", "-c", "echo what >&2; echo noise; exit 1"])
     with tunnel.listen(None) as listener:

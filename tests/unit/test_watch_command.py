@@ -16,7 +16,7 @@ from slurm_launch import process
 from slurm_launch.cli import watch_view
 from slurm_launch.cli.verbs import watch as verb
 from slurm_launch.process import Result
-from slurm_launch.slurm.client import Asking
+from slurm_launch.slurm.client import SlurmClient
 from slurm_launch.status import watch as watching
 from tests.unit.queue_answers import NO_SACCT, queued
 from tests.unit.some_run import END, START, some_run
@@ -45,7 +45,7 @@ def slurm(monkeypatch: pytest.MonkeyPatch) -> Slurm:
                 raise squeue
             return Result((), 0, squeue, "")
 
-        monkeypatch.setattr(verb, "asking", lambda: Asking({}, runner))
+        monkeypatch.setattr(verb, "slurm_client", lambda: SlurmClient({}, runner))
 
     return answer
 
@@ -132,7 +132,7 @@ def test_the_screen_goes_on_while_slurm_is_asked(
         return Result((), 0, queued("12", "COMPLETED"), "") if argv[0] == "squeue" else NO_SACCT
 
     monkeypatch.setattr(watch_view.Plain, "text", text)
-    monkeypatch.setattr(verb, "asking", lambda: Asking({}, runner))
+    monkeypatch.setattr(verb, "slurm_client", lambda: SlurmClient({}, runner))
     log.write_text("out\n" + END.format(outcome="ok", code=0))
     assert launcher("watch", "12").code == 0
 

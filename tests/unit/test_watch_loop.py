@@ -24,7 +24,7 @@ from slurm_launch.runs import record as records
 from slurm_launch.runs.growing_file import LogFile
 from slurm_launch.runs.record import Run
 from slurm_launch.slurm import array_ids
-from slurm_launch.slurm.client import Asking
+from slurm_launch.slurm.client import SlurmClient
 from slurm_launch.status.wait import TRIES
 from slurm_launch.status.watch import (
     AT_ONCE,
@@ -98,7 +98,9 @@ class World:
         self.at.append((time, write))
 
     def watch(self, **options: Any) -> Watch:
-        watch = Watch(self.run, self, Asking({}, self), clock=lambda: self.now, sleep=self.sleep, ask=_Now, **options)
+        watch = Watch(
+            self.run, self, SlurmClient({}, self), clock=lambda: self.now, sleep=self.sleep, ask=_Now, **options
+        )
         watch.to_its_end()
         return watch
 
@@ -358,7 +360,7 @@ def test_a_requeue_goes_on_with_the_next_life(run: Run) -> None:
     assert watch.code() == 0
     assert world.out.index(b"first") < world.out.index(b"second")
     assert any("waits" in said for said in world.seen)
-    assert len(watch.sight.feeds["12"].lives.all) == 2
+    assert len(watch.sight.feeds["12"].attempts.all) == 2
 
 
 def test_a_log_that_is_cut_off(run: Run) -> None:
@@ -367,7 +369,7 @@ def test_a_log_that_is_cut_off(run: Run) -> None:
     world.at.append((5, lambda: Path(run.log).write_text("")))
     world.log(10, "after\n")
     watch = world.watch()
-    assert watch.sight.feeds["12"].life.count == 0, "what was cut off is not taken for the new one's"
+    assert watch.sight.feeds["12"].attempt.count == 0, "what was cut off is not taken for the new one's"
     assert world.out.endswith(b"before\nafter\n")
     assert world.notes == ["the log of job 12 was cut off or replaced: it goes on from its new beginning"]
 
@@ -398,7 +400,7 @@ def test_a_long_log_is_read_near_its_end_only(run: Run) -> None:
     watch = world.watch(log_file=lambda path: Counting(path, last=1 << 16))
     assert world.out == b"last\n"
     assert sum(read) < 1 << 17
-    assert watch.sight.feeds["12"].life.count == 3
+    assert watch.sight.feeds["12"].attempt.count == 3
     assert "12 runs: the command is at work" in world.seen
 
 
@@ -547,7 +549,7 @@ def test_the_tasks_that_wait_together(group: str, number: int, there: bool) -> N
 
 def test_the_lines_of_the_log_are_those_of_the_script() -> None:
     """Else these tests show nothing."""
-    lives = log_phases.Lives()
+    attempts = log_phases.Attempts()
     for line in (START + END.format(outcome="ok", code=0)).splitlines():
-        lives.take(line)
-    assert (lives.last.count, list(lives.last.joined), lives.last.phase) == (3, ["n1", "n2", "n3"], "end")
+        attempts.take(line)
+    assert (attempts.last.count, list(attempts.last.joined), attempts.last.phase) == (3, ["n1", "n2", "n3"], "end")

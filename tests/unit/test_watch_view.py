@@ -13,7 +13,7 @@ import pytest
 from slurm_launch.cli.terminal_text import Tail
 from slurm_launch.cli.watch_view import Plain, screen_lines, summary
 from slurm_launch.runs.growing_file import LogFile
-from slurm_launch.runs.log_phases import Lives
+from slurm_launch.runs.log_phases import Attempts
 from slurm_launch.slurm.jobs import QueuePlace, parse_place
 from slurm_launch.status import lookup
 from slurm_launch.status import watch_messages as words
@@ -31,10 +31,10 @@ def task(state: str, log: str = "", task_id: str = "12", **known: Any) -> Task:
     nodes = None if state == "PENDING" else "n[1-3]"
     known = {"partition": "main", "nodes": nodes, "times": {"submitted": SUBMITTED}, **known}
     found = Task(task_id, state, "squeue", "/x/t.log", **known)
-    lives = Lives()
+    attempts = Attempts()
     for line in log.splitlines():
-        lives.take(line)
-    return lookup.with_life(found, lives.last)
+        attempts.take(line)
+    return lookup.with_attempt(found, attempts.last)
 
 
 def sight(tmp_path: Path, *tasks: Task, place: QueuePlace | None = None, problem: str | None = None) -> Sight:

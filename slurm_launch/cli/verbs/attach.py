@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from slurm_launch.cli.output import markup, note
-from slurm_launch.cli.run_argument import RunArgument, asking, found
+from slurm_launch.cli.run_argument import RunArgument, found, slurm_client
 from slurm_launch.control import running_job
 from slurm_launch.errors import UsageError
 
@@ -52,7 +52,7 @@ def attach(
         raise UsageError("the command after -- is one quoted word, so it would name a program", at="--", hint=hint)
     if _WORDS in ctx.meta and not words:
         raise UsageError("there is no command after --", at="--", hint="leave the -- away for a shell")
-    place = running_job.find(found(run), run, asking())
+    place = running_job.find(found(run), run, slurm_client())
     pty = sys.stdin.isatty() and sys.stdout.isatty()
     if pty and not words:
         note(f"job {place.task} on {node or place.head}; exit leaves it, the job goes on")

@@ -15,7 +15,7 @@ from slurm_launch.cli.output import (
     printable,
     warn,
 )
-from slurm_launch.cli.run_argument import asking, complete, found
+from slurm_launch.cli.run_argument import complete, found, slurm_client
 from slurm_launch.control import cancel as cancelling
 from slurm_launch.control.cancel import Target
 from slurm_launch.errors import UsageError
@@ -33,9 +33,9 @@ def cancel(
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
 ) -> int:
     """End runs by their own teardown: the command gets SIGTERM and ten seconds, with its Ray still there."""
-    ask = asking()
+    client = slurm_client()
     wanted = [(found(argument), argument) for argument in run]
-    there = cancelling.survey(wanted, ask)
+    there = cancelling.survey(wanted, client)
     for text in there.over:
         note(text)
     if len(there.targets) > 1 and not yes:
@@ -43,7 +43,7 @@ def cancel(
             note("nothing was cancelled")
             return 0
         told = there.over
-        there = cancelling.survey(wanted, ask)  # much may have begun or ended before the answer came
+        there = cancelling.survey(wanted, client)  # much may have begun or ended before the answer came
         for text in there.over:
             note(text) if text not in told else None
     targets = there.targets
@@ -67,16 +67,16 @@ def cancel(
 
 def _end(targets: Sequence[Target], now: bool, *, wait: bool, quiet: bool) -> list[Target]:
     """Cancel, and wait; returns those that are still there."""
-    ask = asking()
-    cancelling.end(targets, ask, warn, now=now)
+    client = slurm_client()
+    cancelling.end(targets, client, warn, now=now)
     try:
         _explain(targets, now)
         if not wait:
             if not now and {"PENDING", "RUNNING"} <= {target.state for target in targets}:  # one may just have begun
-                cancelling.wait(targets, ask, grace=0, gone=lambda _: None)
+                cancelling.wait(targets, client, grace=0, gone=lambda _: None)
             return []
         show = (lambda _: None) if quiet else (lambda target: print(f"job {target.id} has ended", flush=True))
-        return cancelling.wait(targets, ask, now=now, gone=show)
+        return cancelling.wait(targets, client, now=now, gone=show)
     except KeyboardInterrupt:
         note(f"the cancellation goes on; `slurm-launch status {targets[0].id}` tells how far it is")
         raise

@@ -31,12 +31,13 @@ from slurm_launch.cli.preflight import (
 from slurm_launch.config.profile import Site
 from slurm_launch.config.profile_rules import refusals
 from slurm_launch.errors import SlurmUnavailable, SubmitRefused, UsageError
+from slurm_launch.launch import hints, sweep_split
 from slurm_launch.launch import submit as submission
-from slurm_launch.launch import sweep_split
-from slurm_launch.launch.sweep_split import Part
+from slurm_launch.launch.sweep_split import SweepPart
 from slurm_launch.runs import files as run_files
+from slurm_launch.slurm import environment as slurm_environment
 from slurm_launch.slurm import sbatch
-from slurm_launch.spec.model import LaunchSpec
+from slurm_launch.spec.launch_spec import LaunchSpec
 
 TIMEOUT = 60.0
 
@@ -65,12 +66,12 @@ def check(
     name = run_files.run_name(spec.exp_name, when)
     elsewhere = found.elsewhere
     points = points_from(embedded, found)
-    shares: list[Part] = []
+    shares: list[SweepPart] = []
     if spec.is_sweep and not elsewhere:
         shares = sweep_split.parts_of(spec, points)
         spec, points = shares[0].spec, shares[0].points
     text = submission.render(spec, name=name, when=when, embedded=origin(found), points=points)
-    env, _ = sbatch.scrub(os.environ, spec.sbatch)
+    env, _ = slurm_environment.scrub(os.environ, spec.sbatch)
     with tempfile.TemporaryDirectory(prefix="slurm-launch-") as folder:
         texts = {f"{name}.sh": text, "command": spec.command + "\n"}
         if spec.container_setup:
@@ -127,7 +128,7 @@ def try_script(
             return Outcome(tool, "ok", said)
         if refused == SubmitRefused.exit_code and sbatch.is_unreachable(result.stderr):
             refused = SlurmUnavailable.exit_code
-        hint = sbatch.hint_for(said) if refused == SubmitRefused.exit_code else None
+        hint = hints.hint_for(said) if refused == SubmitRefused.exit_code else None
         return Outcome(tool, "problem", said + (f"\n  hint: {hint}" if hint else ""), refused)
 
     return [

@@ -27,7 +27,7 @@ from slurm_launch.config.files import (
 from slurm_launch.config.messages import shown
 from slurm_launch.config.starter_file import file_schema, starter_file
 from slurm_launch.errors import InvalidSpec, UsageError
-from slurm_launch.spec.model import LaunchSpec
+from slurm_launch.spec.launch_spec import LaunchSpec
 
 app = typer.Typer(
     add_completion=False,

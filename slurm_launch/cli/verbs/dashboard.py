@@ -16,7 +16,7 @@ from slurm_launch.cli.output import (
     print_json,
     warn,
 )
-from slurm_launch.cli.run_argument import RunArgument, asking, found
+from slurm_launch.cli.run_argument import RunArgument, found, slurm_client
 from slurm_launch.control import running_job
 from slurm_launch.control.running_job import Place
 from slurm_launch.errors import UsageError, WrongMoment
@@ -45,9 +45,9 @@ def dashboard(
     """How to reach Ray's dashboard in a running job: the ssh command for a tunnel, or the tunnel itself."""
     if open_ + token + as_json > 1:
         raise UsageError("--open, --token and --json exclude one another", hint="give one of them")
-    place = running_job.find(found(run), run, asking())
+    place = running_job.find(found(run), run, slurm_client())
     if token:
-        text = running_job.token(place, asking())
+        text = running_job.token(place, slurm_client())
         note("whoever has this token can run code as you, as long as the job runs")
         print(text)
         return 0
@@ -60,7 +60,7 @@ def dashboard(
 
 def dashboard_port(place: Place) -> int:
     """On the head node's loopback; an error that tells why there is none."""
-    match = re.fullmatch(r"http://127\.0\.0\.1:(\d{1,5})/?", place.life.dashboard or "")
+    match = re.fullmatch(r"http://127\.0\.0\.1:(\d{1,5})/?", place.attempt.dashboard or "")
     if match:
         return int(match[1])
     spec = place.run.spec
@@ -69,10 +69,10 @@ def dashboard_port(place: Place) -> int:
     if "dashboard" in str(spec.get("ray-head-arg", "")):
         hint = "--ray-head-arg has settled it; ssh -L leads there"
         raise WrongMoment(f"the log of job {place.task} does not tell where its dashboard is", at=place.log, hint=hint)
-    if place.life.ray in (None, "unknown"):
+    if place.attempt.ray in (None, "unknown"):
         raise WrongMoment(f"the log of job {place.task} does not tell of a dashboard", at=place.log)
     hint = "pip install 'ray[default]' in its environment or image, and start the job anew"
-    raise WrongMoment(f"the Ray {place.life.ray} of job {place.task} has no dashboard installed", hint=hint)
+    raise WrongMoment(f"the Ray {place.attempt.ray} of job {place.task} has no dashboard installed", hint=hint)
 
 
 def _ssh(place: Place, there: int, local: int, through: str | None = None) -> str:
@@ -87,11 +87,11 @@ def _tell(place: Place, there: int, local: int, as_json: bool) -> None:
     if as_json:
         print_json(
             job=place.task, head=place.head, port=there, url=url, ssh=ssh, ssh_from_afar=ssh_from_afar,
-            auth=place.life.auth, ray=place.life.ray,
+            auth=place.attempt.auth, ray=place.attempt.ray,
         )  # fmt: skip
         return
     print(f"here       {ssh}\nelsewhere  {ssh_from_afar}\nthen       {url}")
-    if place.life.auth == "token":
+    if place.attempt.auth == "token":
         note(f"it asks for a token, which `slurm-launch dashboard {place.task} --token` prints")
     note(f"where the nodes take no ssh: `slurm-launch dashboard {place.task} --open`")
 
@@ -102,14 +102,14 @@ def _open(place: Place, there: int, port: int | None) -> int:
     listener = tunnel.listen(port)
     local = listener.getsockname()[1]
     here = socket.gethostname()
-    if place.life.auth != "token" or any("knows no tokens" in text for text in place.life.warnings):
+    if place.attempt.auth != "token" or any("knows no tokens" in text for text in place.attempt.warnings):
         warn(
             f"this Ray asks for no token: while the tunnel is open, everybody on {here} can run code as you through it"
         )
 
     def ready() -> None:
         print(f"http://127.0.0.1:{local}", flush=True)
-        if place.life.auth == "token":
+        if place.attempt.auth == "token":
             note(f"it asks for a token, which `slurm-launch dashboard {place.task} --token` prints")
         note(f"from your own machine: ssh -N -L {local}:127.0.0.1:{local} {place.run.user}@{here}")
         note("Ctrl-C closes the tunnel; the job goes on")

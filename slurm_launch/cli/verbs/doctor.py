@@ -17,15 +17,14 @@ from slurm_launch.cli.output import note, print_json
 from slurm_launch.config import resolve as config_resolve
 from slurm_launch.config.files import create, profile_target
 from slurm_launch.doctor import cluster_advice, cluster_facts, probe_job, profile_writer, sbatch_trials, this_host
-from slurm_launch.doctor.asking import Ask
 from slurm_launch.doctor.findings import Finding, row
 from slurm_launch.doctor.node_advice import Advice
-from slurm_launch.errors import ProblemsFound, SlurmUnavailable, UsageError
+from slurm_launch.errors import ProblemsFound, SlurmUnavailable, UsageError, show
 from slurm_launch.runs.record import user_name
-from slurm_launch.slurm import sbatch
+from slurm_launch.slurm import environment as slurm_environment
+from slurm_launch.slurm.client import Probe
 from slurm_launch.slurm.site import number
-from slurm_launch.spec.checks import show
-from slurm_launch.spec.model import LaunchSpec
+from slurm_launch.spec.launch_spec import LaunchSpec
 
 # What an experiment wants of its job says nothing about the cluster: it counts only when it is given as a flag.
 EXPERIMENT = (
@@ -53,10 +52,10 @@ def doctor(
     found = resolve({"exp_name": "doctor", "command": "true", **flags})
     spec = site_spec(found, flags)
     target = None if write is None else profile_target(write, "--write", os.environ)
-    env = sbatch.query_env(os.environ)
+    env = slurm_environment.query_env(os.environ)
     if spec.venv:  # the Ray that counts
         env["PATH"] = f"{spec.venv}/bin:{env.get('PATH', os.defpath)}"
-    ask = Ask(env)
+    ask = Probe(env)
     site = cluster_facts.examine(ask, user_name(), _groups())
     spec = placed(spec, site)
     job_spec = for_job(spec, flags, site) if ask_nodes and site.answers else None
@@ -67,7 +66,7 @@ def doctor(
     here = this_host.examine(ask, directories, with_job=ask_nodes)
     told = Advice()
     if job_spec is not None:
-        told = probe_job.ask_nodes(job_spec, env=os.environ, timeout=timeout, tell=note)
+        told = probe_job.ask_nodes(job_spec, env=os.environ, timeout=timeout, notify=note)
     if told.nodes:  # they know better
         runtimes = list(told.runtimes)
     findings.append(cluster_advice.containers(site, runtimes, on_nodes=bool(told.nodes)))

@@ -15,9 +15,10 @@ from slurm_launch.cli.output import (
     print_json,
     printable,
 )
-from slurm_launch.cli.run_argument import RunArgument, asking, found
+from slurm_launch.cli.run_argument import RunArgument, found, slurm_client
 from slurm_launch.errors import SlurmUnavailable
 from slurm_launch.explain.explain import Explanation, explain_task
+from slurm_launch.runs import search
 from slurm_launch.runs.record import Run
 from slurm_launch.slurm import array_ids
 from slurm_launch.status import lookup
@@ -36,7 +37,7 @@ def explain(
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
 ) -> int:
     run = found(run_argument)
-    wanted = array_ids.task_ids_in(run, run_argument)
+    wanted = search.task_ids_in(run, run_argument)
     tasks = lookup.these(run, _look(run), wanted)
     explained = [(task, explain_task(run, task)) for task in worth_telling(tasks)]
     if as_json:
@@ -67,7 +68,7 @@ def _of_others(others: Sequence[Task], failed: Sequence[Task]) -> str:
 def _look(run: Run) -> list[Task]:
     """What is known of the run; without an answer of Slurm's the files must do."""
     try:
-        tasks = lookup.look(run, asking())
+        tasks = lookup.look(run, slurm_client())
     except SlurmUnavailable as error:
         note(f"{error.message}; this is what the files tell")
         return lookup.look_at_files(run)

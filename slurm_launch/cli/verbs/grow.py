@@ -9,11 +9,12 @@ import typer
 from slurm_launch.cli.options import resolve, verb_app
 from slurm_launch.cli.output import note, print_json, warn
 from slurm_launch.cli.preflight import absent_images, checked
-from slurm_launch.cli.run_argument import RunArgument, asking, found
+from slurm_launch.cli.run_argument import RunArgument, found, slurm_client
 from slurm_launch.cli.verbs.submit import as_json_of, print_plan, print_run
 from slurm_launch.control import grow as growing
 from slurm_launch.errors import UsageError
-from slurm_launch.launch import submit as submission
+from slurm_launch.launch import grow_job
+from slurm_launch.launch.job import plan_job
 
 
 def grow(
@@ -28,17 +29,17 @@ def grow(
         raise UsageError("--json and --parsable exclude one another", hint="give one of them")
     growing.check_flags(flags)
     main_run = found(run)
-    main = growing.find(main_run, run, asking())
-    spec = checked(resolve(flags, growing.origin(main_run), growing.ALLOWED))
+    main = growing.find(main_run, run, slurm_client())
+    spec = checked(resolve(flags, growing.origin(main_run), grow_job.ALLOWED))
     for text in absent_images(spec):
         warn(text)
     if not main.begun:
         note(f"job {main.joins.job} has not begun: the new one waits for it")
     if dry_run:
-        plan = submission.plan(growing.ready(main, spec), hold=hold, joins=main.joins, cwd=growing.where(main_run))
-        print_plan(plan, as_json)
+        job, cwd = grow_job.with_dependency(main, spec), grow_job.directory_of(main_run)
+        print_plan(plan_job(job, hold=hold, joins=main.joins, cwd=cwd), as_json)
         return
-    new = growing.submit(main, spec, hold=hold, tell=note)
+    new = grow_job.submit_grow_job(main, spec, hold=hold, notify=note)
     if as_json:
         print_json(**as_json_of(new), main=main.joins.job)
     else:

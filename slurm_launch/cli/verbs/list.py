@@ -19,10 +19,10 @@ from slurm_launch.cli.output import (
     warn,
 )
 from slurm_launch.cli.run_argument import (
-    asking,
     complete,
     current_directory,
     found,
+    slurm_client,
 )
 from slurm_launch.cli.table import print_table, table_lines
 from slurm_launch.errors import UsageError
@@ -97,7 +97,9 @@ def list_runs(
     if not states:  # the older ones need not even be asked for
         older, runs = len(runs) - len(runs[:last]), runs[:last]
     asked_for = bool(runs)
-    known, problem = lookup.look_at_all(tuple(runs), asking(), user_name(), adopt if run_argument is None else None)
+    known, problem = lookup.look_at_all(
+        tuple(runs), slurm_client(), user_name(), adopt if run_argument is None else None
+    )
     for place, run in enumerate(runs):
         runs[place] = lookup.with_job(run, known[run.record])
         if runs[place] != run:  # now it can be found by its job id, too

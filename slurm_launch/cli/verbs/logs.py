@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from slurm_launch.cli.output import markup, note
-from slurm_launch.cli.run_argument import RunArgument, asking, found
+from slurm_launch.cli.run_argument import RunArgument, found, slurm_client
 from slurm_launch.control import node_logs, running_job
 from slurm_launch.errors import (
     LaunchError,
@@ -22,7 +22,6 @@ from slurm_launch.errors import (
 )
 from slurm_launch.runs.growing_file import LogFile, last_lines
 from slurm_launch.runs.record import Run
-from slurm_launch.slurm import array_ids
 from slurm_launch.slurm.array_ids import array_numbers
 from slurm_launch.status import lookup
 from slurm_launch.status.task import Task
@@ -89,7 +88,7 @@ def _task(run: Run, argument: str | None) -> tuple[str, str]:
     named = running_job.task_of(run, argument)
     if named is not None:
         return named, lookup.log_of(run, named)
-    array = array_ids.array_of(run)
+    array = run.array_indexes
     if array is None:
         return job, run.log
     numbers = array_numbers(array)
@@ -104,7 +103,7 @@ def _task(run: Run, argument: str | None) -> tuple[str, str]:
 
 def _known(run: Run, task_id: str) -> Task:
     """What Slurm and the log tell of it."""
-    return lookup.these(run, lookup.look(run, asking()), [task_id] if "_" in task_id else None)[0]
+    return lookup.these(run, lookup.look(run, slurm_client()), [task_id] if "_" in task_id else None)[0]
 
 
 def _missing(run: Run, task_id: str, log: str) -> LaunchError:
@@ -199,7 +198,7 @@ def _follow(run: Run, task_id: str, log: str, tail: int | None, out: _Out) -> in
     def log_file(path: str) -> LogFile:
         return LogFile(path, position=out.begin(path, tail))
 
-    watch = Watch(run, view, asking(), task=task_id if "_" in task_id else None, places=False, log_file=log_file)
+    watch = Watch(run, view, slurm_client(), task=task_id if "_" in task_id else None, places=False, log_file=log_file)
     tasks = watch.to_its_end()
     out.close()
     if not any(feed.begun for feed in watch.sight.feeds.values()):
@@ -230,8 +229,8 @@ def _show_ray(run: Run, task_id: str, log: str, node: str | None, tail: int | No
         _print_kept(log, [node] if node else node_logs.in_order(log, kept), tail)
         return 0
     if node is None:
-        life = node_logs.life_of(log)
-        node = life.head if life else None
+        attempt = node_logs.life_of(log)
+        node = attempt.head if attempt else None
         if node is None:  # its log has not named them yet
             raise node_logs.not_there("the nodes", log, task)
         if task.running:
@@ -265,8 +264,8 @@ def _if_not_kept(run: Run, task_id: str, log: str, kept: bool) -> Task | None:
 
     After a requeue that is of a former life: it counts when the job's Ray is not up.
     """
-    life = node_logs.life_of(log)
-    if kept and (life is None or life.directory is None or life.phase in ("stopping", "end")):
+    attempt = node_logs.life_of(log)
+    if kept and (attempt is None or attempt.directory is None or attempt.phase in ("stopping", "end")):
         return None
     try:
         task = _known(run, task_id)
@@ -274,7 +273,7 @@ def _if_not_kept(run: Run, task_id: str, log: str, kept: bool) -> Task | None:
         if kept:
             return None
         raise
-    return None if kept and not (task.running and task.life and task.life.directory) else task
+    return None if kept and not (task.running and task.attempt and task.attempt.directory) else task
 
 
 def _from_node(run: Run, task: Task, log: str, node: str, *, ray: bool, tail: int | None, follow: bool) -> int:

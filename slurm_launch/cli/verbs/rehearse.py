@@ -17,8 +17,8 @@ from slurm_launch.cli.preflight import checked
 from slurm_launch.cli.signals import ended_in_order
 from slurm_launch.rehearsal import faults
 from slurm_launch.rehearsal import rehearse as rehearsal
-from slurm_launch.rendering.render import Embedded
-from slurm_launch.spec.model import LaunchSpec
+from slurm_launch.spec.launch_spec import LaunchSpec
+from slurm_launch.spec.script_header import EmbeddedSpec
 
 
 def rehearse(
@@ -46,7 +46,7 @@ def rehearse(
     screen = Screen(sys.stderr if as_json else sys.stdout, spec.nodes)
     with ended_in_order():  # the job, too, has to be ended
         try:
-            done = rehearsal.rehearse(spec, fault=fault, embedded=origin(found), tell=screen.note, audience=screen)
+            done = rehearsal.rehearse(spec, fault=fault, embedded=origin(found), notify=screen.note, audience=screen)
         finally:
             screen.close()
     run = done.run
@@ -58,7 +58,7 @@ def rehearse(
     return done.code
 
 
-def _tasks(spec: LaunchSpec, tasks: str, fault: str | None, embedded: Embedded, as_json: bool) -> int:
+def _tasks(spec: LaunchSpec, tasks: str, fault: str | None, embedded: EmbeddedSpec, as_json: bool) -> int:
     from slurm_launch.rehearsal.tasks import rehearse_tasks
 
     screens = [Screen(sys.stderr if as_json else sys.stdout, spec.nodes)]
@@ -68,12 +68,12 @@ def _tasks(spec: LaunchSpec, tasks: str, fault: str | None, embedded: Embedded, 
         screens.append(Screen(screens[-1].out, spec.nodes))
         return screens[-1]
 
-    def tell(text: str) -> None:
+    def notify(text: str) -> None:
         screens[-1].note(text)
 
     with ended_in_order():
         try:
-            done = rehearse_tasks(spec, tasks, fault=fault, embedded=embedded, tell=tell, audience=next_screen)
+            done = rehearse_tasks(spec, tasks, fault=fault, embedded=embedded, notify=notify, audience=next_screen)
         finally:
             screens[-1].close()
     if as_json:

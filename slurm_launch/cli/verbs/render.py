@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -18,8 +17,7 @@ from slurm_launch.cli.options import (
 )
 from slurm_launch.cli.output import note, print_json
 from slurm_launch.cli.preflight import checked, old_spec, warn_of_lost_points
-from slurm_launch.launch import dependencies
-from slurm_launch.rendering.render import render_script
+from slurm_launch.launch.script import render as render_text
 from slurm_launch.runs import files as run_files
 
 
@@ -36,9 +34,7 @@ def render(
     when = datetime.now().astimezone()
     name = run_files.run_name(spec.exp_name, when)
     points = points_from(embedded, found)
-    # not launch.render: what only a submission needs would be a twentieth of the time
-    wanted = dependencies.resolved(spec, os.environ)
-    text = render_script(wanted, name=name, when=when, run_dir=spec.run_dir, embedded=origin(found), points=points)
+    text = render_text(spec, name=name, when=when, embedded=origin(found), points=points)
     changed = None
     if old is not None:
         from slurm_launch.launch.spec_diff import changes

@@ -12,10 +12,10 @@ from slurm_launch.cli.options import origin, resolve, verb_app
 from slurm_launch.cli.output import note, print_json, warn
 from slurm_launch.cli.preflight import absent_images, checked
 from slurm_launch.cli.run_argument import (
-    asking,
     complete,
     current_directory,
     found,
+    slurm_client,
 )
 from slurm_launch.cli.verbs.submit import (
     as_json_of,
@@ -30,9 +30,11 @@ from slurm_launch.control.resubmit import Last, Number
 from slurm_launch.errors import LaunchError, UsageError
 from slurm_launch.launch import dependencies
 from slurm_launch.launch import submit as submission
+from slurm_launch.runs import search
 from slurm_launch.runs.record import Run
 from slurm_launch.slurm import array_ids
-from slurm_launch.spec.model import LaunchSpec, flag_name
+from slurm_launch.spec.launch_spec import LaunchSpec
+from slurm_launch.spec.option import DEPENDENCIES, flag_name
 from slurm_launch.spec.sweep_points import Points
 from slurm_launch.status.task_points import short
 
@@ -80,7 +82,7 @@ def resubmit(
             f" without the edits. The edited one is run by: {again.by_hand(made_from, wanted, all_of_it=whole)}"
         )
     embedded, waited = dependencies.past(made_from.embedded)
-    if waited and not flags.keys() & {"dependency", *dependencies.TYPES}:
+    if waited and not flags.keys() & {"dependency", *DEPENDENCIES}:
         note(f"{', '.join(waited)}: {old.name} waited for it, the new run does not; give it again if it is to")
     resolved = resolve(_flags(flags, old, wanted, whole), embedded)
     spec = checked(resolved)
@@ -101,7 +103,7 @@ def resubmit(
         print_plan(plan, as_json)
         tell_of_second(spec)
         return 0
-    new = submission.submit(spec, hold=hold, embedded=header, points=points, cwd=old.submit_dir, tell=note)
+    new = submission.submit(spec, hold=hold, embedded=header, points=points, cwd=old.submit_dir, notify=note)
     try:
         again.note(lasts, new)
     except LaunchError as error:  # the job is there: to fail now would make people submit it again
@@ -122,7 +124,7 @@ def _wanted(old: Run, argument: str, flags: dict[str, Any], tasks: str | None) -
     if points is not None and tasks is not None:
         raise UsageError(f"--points and {TASKS} are the same", hint="give one of them")
     numbers, flag = (points, "--points") if tasks is None else (tasks, TASKS)
-    ids = array_ids.task_ids_in(old, argument)
+    ids = search.task_ids_in(old, argument)
     if ids is not None:
         if numbers is not None:
             raise UsageError(f"{argument} names tasks, and so does {flag}", at=f"RUN, {flag}", hint="keep one of them")
@@ -140,10 +142,10 @@ def _tasks(spec: LaunchSpec, points: Points | None) -> list[Number]:
 
 def _failed(old: Run, lasts: Sequence[Last]) -> list[Last]:
     """Of these those that failed; what is not over yet is told."""
-    there = again.outcomes(lasts, asking())
+    there = again.outcomes(lasts, slurm_client())
     if there.unknown:
         hint = f"`slurm-launch status {old.name}` shows what is known; name those to run again by {TASKS}"
-        hint = hint if array_ids.array_of(old) else "leave --failed out to run it again whatever became of it"
+        hint = hint if old.array_indexes else "leave --failed out to run it again whatever became of it"
         raise UsageError(f"nobody knows how these ended: {', '.join(there.unknown)}", at="--failed", hint=hint)
     if there.going:
         note(f"not over yet, so not run again: {', '.join(there.going)}")

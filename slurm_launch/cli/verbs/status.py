@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from slurm_launch.cli.output import markup, print_json, printable
-from slurm_launch.cli.run_argument import RunArgument, asking, found
+from slurm_launch.cli.run_argument import RunArgument, found, slurm_client
 from slurm_launch.cli.table import print_table
-from slurm_launch.slurm import array_ids
+from slurm_launch.runs import search
 from slurm_launch.status import lookup, report
 from slurm_launch.status.task_points import points_of
 from slurm_launch.status.task_table import task_rows
@@ -27,9 +27,9 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
 ) -> int:
     run = found(run_argument)
-    tasks = lookup.look(run, asking())
+    tasks = lookup.look(run, slurm_client())
     run = lookup.remember(run, tasks)
-    tasks = lookup.these(run, tasks, array_ids.task_ids_in(run, run_argument))
+    tasks = lookup.these(run, tasks, search.task_ids_in(run, run_argument))
     now, points = datetime.now(timezone.utc), points_of(run)
     if as_json:
         print_json(**report.as_json(run, tasks, now, points))

@@ -14,12 +14,12 @@ import typer
 from slurm_launch.cli.options import origin, resolve, verb_app
 from slurm_launch.cli.output import note, print_json, warn
 from slurm_launch.cli.preflight import absent_images, checked
-from slurm_launch.cli.run_argument import asking, current_directory
+from slurm_launch.cli.run_argument import current_directory, slurm_client
 from slurm_launch.errors import NoCommandCode, UsageError
-from slurm_launch.launch import dependencies
+from slurm_launch.launch import dependencies, grow_job, sweep_split
 from slurm_launch.launch import submit as submission
 from slurm_launch.runs.record import Run
-from slurm_launch.spec.model import LaunchSpec
+from slurm_launch.spec.launch_spec import LaunchSpec
 from slurm_launch.status import wait as waiting
 
 
@@ -48,17 +48,15 @@ def submit(
         print_plan(submission.plan(spec, hold=hold, embedded=origin(found)), as_json)
         tell_of_second(spec)
         return 0
-    dependencies.check_known(spec, os.environ, current_directory(), asking())
+    dependencies.check_known(spec, os.environ, current_directory(), slurm_client())
     if spec.is_sweep:
-        from slurm_launch.launch import sweep_split
-
         parts = sweep_split.parts_of(spec)
         if follow_it and len(parts) > 1:
             hint = "use --wait, or `slurm-launch watch` for each of them"
             raise UsageError(f"--follow shows one run, but the sweep becomes {len(parts)} of them", hint=hint)
-        runs = sweep_split.submit(parts, hold=hold, embedded=origin(found), tell=note)
+        runs = submission.submit_parts(parts, hold=hold, embedded=origin(found), notify=note)
     else:
-        runs = [submission.submit(spec, hold=hold, embedded=origin(found), tell=note)]
+        runs = [submission.submit(spec, hold=hold, embedded=origin(found), notify=note)]
     if as_json:
         answers = [as_json_of(run) for run in runs]
         print_json(**answers[0], **({"runs": answers} if spec.is_sweep else {}))
@@ -94,7 +92,7 @@ def _wait_for_all(runs: Sequence[Run]) -> int:
     codes, first = [], None
     for run in runs:
         try:
-            codes.append(waiting.wait(run, tell=note))
+            codes.append(waiting.wait(run, notify=note))
         except NoCommandCode as error:
             first = first or error
     if first is not None:
@@ -103,7 +101,7 @@ def _wait_for_all(runs: Sequence[Run]) -> int:
 
 
 def print_plan(plan: submission.Plan, as_json: bool) -> None:
-    for text in plan.dropped.notes():
+    for text in plan.notes:
         note(text)
     if as_json:
         print_json(dry_run=True, name=plan.name, script=plan.text, argv=plan.argv, log=plan.log, record=plan.record)
@@ -114,11 +112,9 @@ def print_plan(plan: submission.Plan, as_json: bool) -> None:
 
 def tell_of_second(spec: LaunchSpec) -> None:
     """What a dry run does not print: the script of the job that grows the first one needs the id of that."""
-    if spec.grow is not None:
-        from slurm_launch.control import grow
-
-        name, nodes = grow.second(spec).exp_name, f"{spec.grow} node{'s' * (spec.grow > 1)}"
-        note(f"then a second job, {name}, would be submitted, which grows it by {nodes}")
+    if (second := grow_job.second_spec(spec)) is not None:
+        nodes = f"{second.nodes} node{'s' * (second.nodes > 1)}"
+        note(f"then a second job, {second.exp_name}, would be submitted, which grows it by {nodes}")
 
 
 app = verb_app(submit, help="Write the script and submit it to Slurm.")

@@ -6,12 +6,11 @@ import typer
 
 from slurm_launch.cli import watch_view
 from slurm_launch.cli.output import markup, note
-from slurm_launch.cli.run_argument import RunArgument, asking, found
+from slurm_launch.cli.run_argument import RunArgument, found, slurm_client
 from slurm_launch.cli.signals import ended_in_order
 from slurm_launch.control import running_job
 from slurm_launch.errors import NoCommandCode
 from slurm_launch.runs.record import Run
-from slurm_launch.slurm import array_ids
 from slurm_launch.status import wait
 from slurm_launch.status.watch import Watch
 
@@ -30,16 +29,16 @@ def watch(run: RunArgument = None) -> int:
 
 def watched(run: Run, task: str | None = None) -> int:
     """Show a run until it ends; the command's exit code, or NoCommandCode."""
-    ask = asking()
-    wait.Follower(run, ask)  # a run without a job: told before the screen changes
+    client = slurm_client()
+    wait.Follower(run, client)  # a run without a job: told before the screen changes
     with ended_in_order():
-        view = watch_view.chosen(labels=array_ids.array_of(run) is not None and task is None)
+        view = watch_view.chosen(labels=run.array_indexes is not None and task is None)
         try:
-            watch = Watch(run, view, ask, task=task)
+            watch = Watch(run, view, client, task=task)
             watch.to_its_end()
         except KeyboardInterrupt:
             view.close()
-            note(wait.goes_on(task or run.job_id))
+            note(wait.keeps_running(task or run.job_id))
             raise
         finally:
             view.close()
