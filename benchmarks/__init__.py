@@ -1,1 +1,1 @@
-"""Measurements side by side, each printed as a ratio with its goal; README.md says how."""
+"""Side-by-side measurements, each printed as a ratio with its goal. README.md describes the method."""

@@ -1,4 +1,4 @@
-"""python -m benchmarks [PART...]: measure, and end with 1 when a goal is missed. All parts also write the results."""
+"""python -m benchmarks [PART...]: measure, and exit with 1 if a goal is missed. Without PART, write the results."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ ON_THE_CLUSTER = {"fan_out", "cpu_time", "bring_up"}
 
 def main(names: list[str]) -> int:
     if unknown := [name for name in names if name not in PARTS]:
-        print(f"benchmarks: no such part: {', '.join(unknown)}; there are: {', '.join(PARTS)}", file=sys.stderr)
+        print(f"benchmarks: no such part: {', '.join(unknown)}; available: {', '.join(PARTS)}", file=sys.stderr)
         return 2
     chosen = names or list(PARTS)
     if ON_THE_CLUSTER & set(chosen) and (reason := unavailable_reason()):
-        print(f"benchmarks: {reason}; without it there are: launcher runs sweeps rehearsal", file=sys.stderr)
+        print(f"benchmarks: {reason}; available without it: launcher runs sweeps rehearsal", file=sys.stderr)
         return 2
     lines = [line for name in chosen for line in printed(PARTS[name]())]
     if not names:
@@ -35,7 +35,7 @@ def main(names: list[str]) -> int:
         print(f"\n{results.table(lines)}\nThe table and the plot are in {results.RESULTS.relative_to(results.ROOT)}/.")
     missed = [line for line in lines if not line.ok]
     for line in missed:
-        print(f"MISS: {line.what}: {line.value}, and not {line.goal}", file=sys.stderr)
+        print(f"MISS: {line.what}: {line.value}, expected {line.goal}", file=sys.stderr)
     return 1 if missed else 0
 
 

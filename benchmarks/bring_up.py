@@ -1,4 +1,4 @@
-"""How long until Ray runs on all nodes, for each way to start it? On the real test cluster; README.md says how."""
+"""Time until Ray runs on all nodes, for each method to start it, on the real test cluster. README.md describes how."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ ROOT = Path(__file__).parents[1]
 HERE = Path(__file__).parent
 VENV = Path(sys.prefix)
 HOME = "/home/alice"
-# No usage statistics anywhere: there is no network to send them to, and it must not count which way waits for that.
+# No usage statistics: there is no network to send them to, and waiting for it would distort the comparison.
 ENV = {"PATH": f"{VENV}/bin:/usr/local/bin:/usr/bin:/bin", "RAY_USAGE_STATS_ENABLED": "0"}
 
 WAYS = ("ours", "docs", "symmetric", "floor")
-ROUNDS = {3: 5, 4: 2, 6: 5}  # by the number of nodes
+ROUNDS = {3: 5, 4: 2, 6: 5}  # by number of nodes
 OPTIONS: Mapping[str, Mapping[str, object]] = {
     "ours-default": {},
     "ours-open": {"auth": "off"},
     "ours-plain": {"dashboard": False},
 }
 OURS = {"ours": {}, **OPTIONS}
-RENAMED = ("ray-", "ray::")  # Ray's dashboard and agents: their own names have taken the place of their environment
-OPTION_ROUNDS = 7  # of the three OPTIONS on three nodes, in turn: a difference of a few percent needs more of them
+RENAMED = ("ray-", "ray::")  # Ray's dashboard and agents: the new process title overwrites their environment
+OPTION_ROUNDS = 7  # of the three OPTIONS on three nodes, in turn: small differences need more rounds
 
 
 @dataclass(frozen=True)
 class Taken:
-    """The seconds of one job, all but the last since its first line."""
+    """Durations of one job in seconds; all but the last count from its first line."""
 
-    command: float  # the command began
-    nodes: float  # a driver saw all nodes
-    tasks: float  # a task had run on every node
-    freed: float | None  # from the command's end until the nodes were free
+    command: float  # until the command started
+    nodes: float  # until a driver saw all nodes
+    tasks: float  # until a task had run on every node
+    freed: float | None  # from the end of the command until the nodes were free
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Bench:
     taken: dict[tuple[str, int], list[Taken]] = field(default_factory=lambda: defaultdict(list))
 
     def run(self, ways: Sequence[str], nodes: int, rounds: int, *, to_the_end: bool = False) -> None:
-        """Each way once a round, in an order that changes. A way that fails may try once more, and it is said."""
+        """Run each method once per round, in changing order. A method that fails is retried once, with a message."""
         for number in range(rounds):
             order = [*ways[number % len(ways) :], *ways[: number % len(ways)]]
             for way in order[::-1] if number % 2 else order:
@@ -64,7 +64,7 @@ class Bench:
                     taken = self._measure(way, nodes, to_the_end)
                 except TimeoutError as error:
                     print(
-                        f"      {nodes} nodes, round {number + 1}: {way} FAILED, and is tried once more:\n{error}",
+                        f"      {nodes} nodes, round {number + 1}: {way} FAILED, retrying once:\n{error}",
                         flush=True,
                     )
                     taken = self._measure(way, nodes, to_the_end)
@@ -108,8 +108,8 @@ class Bench:
         deadline = time.monotonic() + timeout
         while not path.exists():
             if time.monotonic() > deadline:
-                said = log.read_text(errors="replace") if log.exists() else "no log"
-                raise TimeoutError(f"no answer of the probe after {timeout} s:\n{said}")
+                text = log.read_text(errors="replace") if log.exists() else "no log"
+                raise TimeoutError(f"the probe wrote no result within {timeout} s:\n{text}")
             time.sleep(0.03)
         moments: dict[str, float] = json.loads(path.read_text())
         return moments
@@ -135,33 +135,33 @@ class Bench:
             try:
                 moments = self._wait(result, self.cluster.path(f"{HOME}/floor-{self.jobs}-n1.log"))
             finally:
-                self.cluster.reset()  # which ends what was started
+                self.cluster.reset()  # kills the processes started above
         return _taken(moments, None)
 
     def until_it_runs(self, nodes: int) -> None:
-        """A job whose command only waits; back as soon as that has begun."""
+        """Start a job whose command only sleeps; return as soon as the command has started."""
         self.jobs += 1
         self.cluster.reset()
         _, log = self._submit(_ours(nodes, "echo it runs; exec sleep 600"), nodes)
         deadline = time.monotonic() + 120
         while not log.exists() or "\nit runs" not in log.read_text():
             if time.monotonic() > deadline:
-                raise SystemExit(f"the job does not run:\n{log.read_text() if log.exists() else 'no log'}")
+                raise SystemExit(f"the job does not start:\n{log.read_text() if log.exists() else 'no log'}")
             time.sleep(0.1)
 
     def beside_ray(self, nodes: int) -> tuple[list[Process], int]:
-        """While a command runs: what the script keeps on the head node beside Ray and the command, and its sruns."""
+        """Return the script's own processes on the head node while a command runs, and the number of its sruns."""
         self.until_it_runs(nodes)
-        time.sleep(3)  # Ray may still be starting a process of its own
+        time.sleep(3)  # Ray may still be starting processes
         kept, sruns = [], 0
         for process in self.cluster.processes("n1", user="alice"):
             try:
                 if process.args.split(" ")[0].endswith("srun"):
-                    sruns += not _is_child_of(process, "srun")  # srun itself keeps a second process
+                    sruns += not _is_child_of(process, "srun")  # srun forks a second process
                 elif "SLAUNCH_NODE_DIR" not in _environment(process) and not process.args.startswith(RENAMED):
-                    kept.append(process)  # the others are Ray's and the command's
+                    kept.append(process)  # the others belong to Ray and the command
             except OSError:
-                continue  # it has ended meanwhile
+                continue  # it has exited meanwhile
         self.cluster.reset()
         return kept, sruns
 
@@ -195,7 +195,7 @@ def measure() -> Iterator[Measured]:
         by_nodes.update({way: {nodes: median(bench.seconds(way, nodes)) for nodes in ROUNDS} for way in WAYS})
 
 
-by_nodes: dict[str, dict[int, float]] = {}  # the medians of the ways, for the plot
+by_nodes: dict[str, dict[int, float]] = {}  # the medians of the methods, for the plot
 
 
 def _ratio(bench: Bench, nodes: int, above: str, below: str, goal: float, *, least: bool = False) -> Measured:
@@ -227,7 +227,7 @@ def _ours(nodes: int, command: str, **options: object) -> str:
 
 
 def timed(script: str) -> str:
-    """The script with one line more, before the first that is run."""
+    """Return the script with a timestamp line added before the first line that runs."""
     first = script.index("\nslaunch_run=")
     return f"{script[:first]}\nexport BENCH_BEGIN=$EPOCHREALTIME{script[first:]}"
 

@@ -1,4 +1,4 @@
-"""Whose CPU time is a bring-up? By program, of all processes that live when the command begins."""
+"""CPU time of a bring-up by program, over all processes that are alive when the command starts."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.testbed import Cluster, Process, venv_binds
 SIZES = (3, 6)
 
 OURS = "our script and srun"
-# What a command line has in it; Ray's agents and dashboard rename themselves while they start.
+# Substrings of command lines. Ray's agents and dashboard rename themselves while they start.
 PROGRAMS = {
-    "run_node": OURS,  # first: its code, which srun has too, names the others
+    "run_node": OURS,  # first: its code, which is also on srun's command line, contains the other names
     "slurm_script": OURS,
-    "raylet/raylet": "raylets",  # which are told how to start their agents
+    "raylet/raylet": "raylets",  # before the agents, whose command lines are arguments of the raylet
     "gcs_server": "GCS",
     "dashboard/agent.py": "dashboard agents",
     "ray::DashboardAgent": "dashboard agents",
@@ -45,14 +45,14 @@ def measure() -> Iterator[Measured]:
 
 
 def by_program(processes: Iterable[Process]) -> dict[str, float]:
-    """Seconds, most first; those of a process's ended children are its own."""
+    """Return seconds by program, largest first. CPU time of children that exited counts for their parent."""
     found: dict[str, float] = defaultdict(float)
     for process in processes:
         name = next((name for part, name in PROGRAMS.items() if part in process.args), "others")
         try:
             fields = Path(f"/proc/{process.host_pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
-            continue  # it has ended meanwhile
+            continue  # it has exited meanwhile
         ticks = sum(map(int, fields[11:15]))  # user and system, its own and its children's
         found[name] += ticks / os.sysconf("SC_CLK_TCK")
     return dict(sorted(found.items(), key=lambda item: -item[1]))

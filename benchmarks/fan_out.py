@@ -1,4 +1,4 @@
-"""How does the start of the steps grow with the nodes? A `ray` that only stands there, on up to 64 emulated nodes."""
+"""How the start of the steps scales with the number of nodes: a fake `ray` on up to 64 emulated nodes."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def measure() -> Iterator[Measured]:
     least, most = min(SIZES), max(SIZES)
     ratio = median(taken[most]) / median(taken[least])
     detail = "; ".join(f"{size} nodes {spread(taken[size])}" for size in SIZES)
-    yield at_most(f"growth: all steps started, {most} nodes / {least} nodes, a stand-in for Ray", 4, ratio, detail)
+    yield at_most(f"scaling: all steps started, {most} nodes / {least} nodes, with a fake Ray", 4, ratio, detail)
     a_node = (median(taken[most]) - median(taken[least])) / (most - least)
-    yield known("growth: seconds for each node more", f"{a_node:.2f} s", "5 s in the way of Ray's documentation")
+    yield known("scaling: seconds per additional node", f"{a_node:.2f} s", "5 s in the script of Ray's documentation")
 
 
 def _until_all_started(cluster: Cluster, nodes: int, ray: str, name: str) -> float:

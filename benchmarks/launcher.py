@@ -31,9 +31,12 @@ def hello(name: str = "world") -> None:
     print(f"hello {name}")
 """
 START = "from {module} import {main}\n{main}()\n"  # as a console script does
-MODULES = (
-    "import sys\nfrom slurm_launch.cli import run\nrun(['--version'])\nprint(*sorted(sys.modules), file=sys.stderr)\n"
-)
+MODULES = """
+import sys
+from slurm_launch.cli.main import run
+run(["--version"])
+print(*sorted(sys.modules), file=sys.stderr)
+"""
 
 
 def measure() -> Iterator[Measured]:

@@ -1,4 +1,4 @@
-"""One measurement with its goal, as all parts of the benchmark give them."""
+"""One measurement with its goal, as all parts of the benchmark return it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from statistics import median
 
 @dataclass(frozen=True)
 class Measured:
-    """One line of the table. Without a goal it is there to be known."""
+    """One line of the table. Without a goal it is informational."""
 
     what: str
     goal: str
@@ -38,19 +38,19 @@ def known(what: str, value: str, detail: str) -> Measured:
 
 
 def spread(seconds: Sequence[float]) -> str:
-    """The median with the least and the most, as the details of a line tell it."""
+    """Return the median with minimum and maximum, for the details of a line."""
     return f"{median(seconds):.1f} s ({min(seconds):.1f} to {max(seconds):.1f})"
 
 
 def printed(lines: Iterator[Measured]) -> Iterator[Measured]:
-    """Print each as it comes."""
+    """Print each line as it arrives, and pass it on."""
     for line in lines:
         print(f"{line.verdict:4}  {line.value:>9}  {line.goal:>9}  {line.what}", flush=True)
         print(f"{'':28}{line.detail}", flush=True)
         yield line
 
 
-# A small process between: what the caller itself has resident would count for its child.
+# A small process in between: a forked child starts with the caller's resident set, which would count.
 CHILD = """
 import resource, subprocess, sys, time
 begin = time.perf_counter()
@@ -62,7 +62,7 @@ sys.exit(code)
 
 
 def seconds_and_megabytes(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> tuple[float, float]:
-    """How long a command takes, and how much memory it has resident at most."""
+    """Return the duration of a command and its peak resident set."""
     command = [sys.executable, "-S", "-c", CHILD, *argv]
     done = subprocess.run(command, cwd=cwd, env=env, stdout=subprocess.PIPE, text=True, check=True)
     seconds, megabytes = map(float, done.stdout.split())

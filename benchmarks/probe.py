@@ -1,7 +1,7 @@
-"""probe.py NODES RESULT: the one probe for all ways to start Ray, as the command of the job.
+"""probe.py NODES RESULT: the command of the job, the same for all methods to start Ray.
 
-It tells, as JSON in the file RESULT, when a driver saw all the nodes, when a task had run on each of them, and when the
-command ended. The job's first line has left its own moment in BENCH_BEGIN. All of one machine, so one clock.
+It writes JSON to the file RESULT: the times at which a driver saw all nodes, a task had run on each of them, and the
+command ended. The job's first line stores its own time in BENCH_BEGIN. All nodes are on one machine and share a clock.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A rehearsal of `true` on three nodes beside the bare floor: three `ray start` by hand.
+"""A rehearsal of `true` on three nodes compared with the floor: three `ray start` by hand.
 
-The floor is what one would do by hand: a head and two workers with the same resources, the workers started as soon as
-the head's port is open, until all three run. To end them is not counted there; the rehearsal's time is that of the
-whole command, clean-up included. Both are measured in turn, in one run; the ratio of the medians counts.
+The floor is the manual procedure: a head and two workers with the same resources, the workers started as soon as the
+head's port is open, until all three run. Stopping them is not counted. The time of the rehearsal is that of the whole
+command, cleanup included. Both are measured in turn, in one run; the ratio of the medians is reported.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _ray_start(folder: str, index: int, port: int) -> subprocess.Popen[bytes]:
 
 def _still_in_time(begin: float) -> None:
     if time.monotonic() - begin > 120:
-        raise SystemExit("the floor: three Rays did not start within two minutes")
+        raise SystemExit("the floor: three Ray nodes did not start within two minutes")
     time.sleep(0.05)
 
 

@@ -1,4 +1,4 @@
-"""What `make bench` leaves: the table, the same table in the project's README, and the plot. Never edited by hand."""
+"""The results of `make bench`: the table, the same table in README.md, and the plot. Do not edit them by hand."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from benchmarks.measured import Measured
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
 TABLE, PLOT = RESULTS / "table.md", RESULTS / "bring-up.svg"
-BEGIN, END = "<!-- benchmarks/results/table.md -->\n", "<!-- the end of it -->\n"
+README = Path(__file__).parent / "README.md"
+BEGIN, END = "<!-- benchmarks/results/table.md -->\n", "<!-- end of benchmarks/results/table.md -->\n"
 
 
 def write(lines: Sequence[Measured], by_nodes: Mapping[str, Mapping[int, float]]) -> None:
     RESULTS.mkdir(exist_ok=True)
     TABLE.write_text(table(lines))
     PLOT.write_text(plot(by_nodes))
-    readme = ROOT / "README.md"
-    before, rest = readme.read_text().split(BEGIN)
-    readme.write_text(before + BEGIN + TABLE.read_text() + END + rest.split(END)[1])
+    before, rest = README.read_text().split(BEGIN)
+    README.write_text(before + BEGIN + TABLE.read_text() + END + rest.split(END)[1])
 
 
 def table(lines: Sequence[Measured]) -> str:
-    """In Markdown, with what it was measured on."""
+    """Return the Markdown table, preceded by the machine it was measured on."""
     rows = [[line.what, line.value, line.goal, line.verdict, line.detail] for line in lines]
     text = [" | ".join(cell.replace("|", "\\|") for cell in row) for row in rows]
     machine = f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}, Ray {_ray()}"
-    head = f"Written by `make bench` on a machine with {machine}.\n\n| what | measured | goal | | medians and more |\n"
+    head = (
+        f"Written by `make bench` on a machine with {machine}.\n\n| what | measured | goal | | medians and details |\n"
+    )
     return head + "|---|---|---|---|---|\n" + "".join(f"| {row} |\n" for row in text)
 
 
@@ -39,8 +41,8 @@ def _ray() -> str:
     return version("ray")
 
 
-# The plot: plain SVG. The colours tell the four apart for those who see few colours too.
-COLOURS = {"docs": "#d55e00", "symmetric": "#0072b2", "floor": "#666666", "ours": "#009e73"}
+# The plot: plain SVG. The colors stay distinguishable with color blindness.
+COLORS = {"docs": "#d55e00", "symmetric": "#0072b2", "floor": "#666666", "ours": "#009e73"}
 NAMES = {
     "docs": "the script of Ray's documentation",
     "symmetric": "ray symmetric-run",
@@ -51,7 +53,7 @@ WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 400, 60, 230, 50, 50
 
 
 def plot(by_nodes: Mapping[str, Mapping[int, float]]) -> str:
-    """Seconds until a driver sees all nodes, by the number of nodes, a line for each way."""
+    """Return an SVG: seconds until a driver sees all nodes, by number of nodes, one line per method."""
     nodes = sorted({size for points in by_nodes.values() for size in points})
     most = max(seconds for points in by_nodes.values() for seconds in points.values())
     step = next(step for step in (1, 2, 5, 10, 20, 50, 100) if most / step <= 7)
@@ -82,15 +84,15 @@ def plot(by_nodes: Mapping[str, Mapping[int, float]]) -> str:
     for way, points in by_nodes.items():
         places = [(x(size), y(seconds)) for size, seconds in sorted(points.items())]
         line = " ".join(f"{a:.1f},{b:.1f}" for a, b in places)
-        parts.append(f'<polyline points="{line}" fill="none" stroke="{COLOURS[way]}" stroke-width="2.5"/>')
-        parts += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="4" fill="{COLOURS[way]}"/>' for a, b in places]
+        parts.append(f'<polyline points="{line}" fill="none" stroke="{COLORS[way]}" stroke-width="2.5"/>')
+        parts += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="4" fill="{COLORS[way]}"/>' for a, b in places]
         label = f"{NAMES[way]}, {points[nodes[-1]]:.0f} s"
-        parts.append(f'<text x="{WIDTH - RIGHT + 10}" y="{labels[way] + 4:.1f}" fill="{COLOURS[way]}">{label}</text>')
+        parts.append(f'<text x="{WIDTH - RIGHT + 10}" y="{labels[way] + 4:.1f}" fill="{COLORS[way]}">{label}</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
 def _apart(places: Mapping[str, float], least: float = 17) -> dict[str, float]:
-    """The labels' heights, moved down where two would lie on one another."""
+    """Return the labels' heights, moved down where two would overlap."""
     moved: dict[str, float] = {}
     below = float("-inf")
     for way, place in sorted(places.items(), key=lambda item: item[1]):

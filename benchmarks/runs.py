@@ -16,7 +16,7 @@ from benchmarks.measured import Measured
 from slurm_launch import LaunchSpec
 from slurm_launch.launch import submit as submission
 from slurm_launch.process import Result
-from slurm_launch.runs import index
+from slurm_launch.runs import index, search
 
 RUNS, ROUNDS = 1000, 11
 ROOT = Path(__file__).parents[1]
@@ -80,7 +80,7 @@ class Bench:
         yield from self._list()
 
     def _find(self, elsewhere: Path) -> Measured:
-        one = _median(lambda: index.find("e500_", self.env, elsewhere))
+        one = _median(lambda: search.find("e500_", self.env, elsewhere))
         lines = (self.env["HOME"], ".local/state/slurm-launch/runs.jsonl")
         data = Path(*lines).read_bytes()
         parse = _median(lambda: [json.loads(line) for line in data.splitlines()])

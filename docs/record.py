@@ -1,6 +1,6 @@
-"""Records a run of a command as an SVG of a terminal: `make picture` makes the README's anew.
+"""Record a command as an SVG of a terminal session. `make picture` regenerates the one in the README.
 
-The lines appear at the times at which they came, waits shortened. A viewer without CSS animation shows them all.
+Lines appear with their original timing; long waits are shortened. Viewers without CSS animation show all lines at once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main(target: str, command: list[str]) -> int:
         assert process.stdout
         for line in process.stdout:
             text = line.rstrip("\n").replace(folder + "/", "").replace(str(Path.cwd()) + "/", "")
-            if not re.search(r" INFO worker\.py|\tINFO ", text):  # Ray's own chatter
+            if not re.search(r" INFO worker\.py|\tINFO ", text):  # skip Ray's own INFO messages
                 lines.append((time.monotonic(), text))
         code = process.wait()
     Path(target).write_text(svg(lines), encoding="utf-8")

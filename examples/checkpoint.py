@@ -1,4 +1,4 @@
-"""Work that is longer than a job: it saves its state when the time is short, and the next life goes on from there.
+"""Work that takes longer than one job: it saves its state before the time limit and continues after the restart.
 
 slurm-launch --exp-name long --time 24:00:00 --signal-before 300 --requeue -- python checkpoint.py --steps 100000
 """
@@ -13,14 +13,14 @@ from pathlib import Path
 
 import ray
 
-# The folder is the same in every life of the job. Without slurm-launch the state lies here.
+# All attempts of the job share this directory. Without slurm-launch it is the current one.
 STATE = Path(os.environ.get("SLAUNCH_RUN_DIR", ".")) / "state.json"
-RUN_AGAIN = 85  # the exit code that asks for another life
+RUN_AGAIN = 85  # the exit code that requests a restart
 
 
 @ray.remote
 def step(total: int, number: int) -> int:
-    """Stands for an hour of training."""
+    """Stand in for an hour of training."""
     time.sleep(0.3)
     return total + number
 
@@ -30,7 +30,7 @@ def load() -> dict[str, int]:
 
 
 def save(state: dict[str, int]) -> None:
-    """All of it or nothing: a job can be killed at any moment."""
+    """Write the state atomically: a job can be killed at any moment."""
     new = STATE.with_suffix(".new")
     new.write_text(json.dumps(state))
     new.replace(STATE)

@@ -1,10 +1,10 @@
-"""Data-parallel training by hand: a worker for each GPU computes the gradient on its own part of the data.
+"""Data-parallel training by hand: one worker per GPU computes the gradient on its own part of the data.
 
     slurm-launch --exp-name gpu --num-nodes 3 --num-gpus 1 -- python gpu_torch.py
     slurm-launch rehearse --exp-name gpu --num-nodes 3 --num-gpus 1 -- python gpu_torch.py
 
-Without torch or a CUDA device it says so and computes the same on CPUs. In a rehearsal Ray may count GPUs that are
-not there.
+Without torch or a CUDA device it prints a note and computes the same on CPUs. In a rehearsal Ray may count GPUs that
+do not exist.
 """
 # mypy: disable-error-code="attr-defined, import-not-found, no-untyped-call"
 
@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 import ray
 
-TRUTH = [2.0, -3.0, 0.5]  # the weights that the training has to find
+TRUTH = [2.0, -3.0, 0.5]  # the weights that the training must find
 
 
 def dot(a: Iterable[float], b: Iterable[float]) -> float:
@@ -23,31 +23,31 @@ def dot(a: Iterable[float], b: Iterable[float]) -> float:
 
 
 def find_device() -> tuple[str, str]:
-    """What this process computes on, and the GPU's name or the reason why there is none."""
+    """Return the device of this process, and the GPU's name or the reason why there is none."""
     try:
         import torch
 
-        torch.zeros(1, device="cuda")  # try it: is_available() does not tell that a device is broken or taken
+        torch.zeros(1, device="cuda")  # try it: is_available() does not detect a broken or busy device
         return "cuda", torch.cuda.get_device_name()
     except (ImportError, OSError):
         return "plain Python", "torch cannot be imported"
-    except (RuntimeError, AssertionError):  # the latter from a torch that was built without CUDA
+    except (RuntimeError, AssertionError):  # AssertionError: torch was built without CUDA
         return "cpu", "torch finds no usable CUDA device"
 
 
 @ray.remote
 class Worker:
     def __init__(self, rank: int, rows: int) -> None:
-        dice = random.Random(rank)  # a real one would read its part of the data here
+        dice = random.Random(rank)  # a real worker would read its part of the data here
         self.x = [[dice.gauss(0, 1) for _ in TRUTH] for _ in range(rows)]
         self.y = [dot(row, TRUTH) for row in self.x]
-        self.device, self.about = find_device()  # Ray lets a worker see its own GPU only
+        self.device, self.about = find_device()  # Ray shows a worker only its own GPU
 
     def describe(self) -> tuple[str, str, str]:
         return ray.get_runtime_context().get_node_id(), self.device, self.about
 
     def gradient(self, weights: list[float]) -> list[float]:
-        """Of the mean squared error on this worker's data."""
+        """Return the gradient of the mean squared error on this worker's data."""
         if self.device == "plain Python":
             errors = [dot(row, weights) - y for row, y in zip(self.x, self.y, strict=True)]
             return [2 * dot(errors, column) / len(errors) for column in zip(*self.x, strict=True)]
@@ -60,14 +60,14 @@ class Worker:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="data-parallel gradient descent, on GPUs if there are any")
-    parser.add_argument("--rows", type=int, default=500, help="of data for each worker")
+    parser.add_argument("--rows", type=int, default=500, help="rows of data per worker")
     parser.add_argument("--steps", type=int, default=20)
     args = parser.parse_args()
 
-    ray.init()  # RAY_ADDRESS leads to the job's cluster
+    ray.init()  # connects to the job's cluster through RAY_ADDRESS
     names = {node["NodeID"]: node["NodeName"] for node in ray.nodes() if node["Alive"]}
     have = ray.cluster_resources()
-    if gpus := int(have.get("GPU", 0)):  # no CPU is asked for: a node may have more GPUs than CPUs
+    if gpus := int(have.get("GPU", 0)):  # num_cpus=0: a node may have more GPUs than CPUs
         create, count = Worker.options(num_gpus=1, num_cpus=0), gpus
     else:
         create, count = Worker.options(num_cpus=1, scheduling_strategy="SPREAD"), min(len(names), int(have["CPU"]))

@@ -1,9 +1,9 @@
-"""Monte-Carlo pi by tasks on every node of the cluster.
+"""Monte Carlo estimate of pi with tasks on every node of the cluster.
 
     slurm-launch --exp-name pi --num-nodes 3 -- python pi.py
     slurm-launch rehearse --exp-name pi --num-nodes 3 -- python pi.py
 
-It prints which node ran how many tasks, and fails if one ran none.
+It prints how many tasks each node ran, and fails if a node ran none.
 """
 # mypy: disable-error-code="no-untyped-call"
 
@@ -20,24 +20,24 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 @ray.remote(num_cpus=1)
 def sample(seed: int, count: int) -> tuple[str, int]:
-    """Throw `count` darts at a square; tell the node that did it, and how many hit the circle."""
-    throw = random.Random(seed).random  # a seed for each task: the same darts on any cluster
+    """Throw `count` darts at a square; return the node ID and how many hit the circle."""
+    throw = random.Random(seed).random  # one seed per task: the same darts on any cluster
     hits = sum(throw() ** 2 + throw() ** 2 <= 1 for _ in range(count))
     return ray.get_runtime_context().get_node_id(), hits
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Monte-Carlo pi on all nodes")
+    parser = argparse.ArgumentParser(description="Monte Carlo estimate of pi on all nodes")
     parser.add_argument("--tasks-per-node", type=int, default=10)
-    parser.add_argument("--samples", type=int, default=200_000, help="in each task")
+    parser.add_argument("--samples", type=int, default=200_000, help="samples per task")
     args = parser.parse_args()
 
-    ray.init()  # RAY_ADDRESS leads to the job's cluster
-    # Node names, not hostnames: in a rehearsal all nodes are on one host. A node without a CPU takes no task.
+    ray.init()  # connects to the job's cluster through RAY_ADDRESS
+    # Node names, not hostnames: in a rehearsal all nodes are on one host. A node without a CPU runs no task.
     names = {n["NodeID"]: n["NodeName"] for n in ray.nodes() if n["Alive"] and n["Resources"].get("CPU", 0) >= 1}
 
-    # scheduling_strategy="SPREAD" is the usual way to use all nodes. But it is a wish, and here every node must take
-    # part, however slowly it starts its first worker. So each task is told where to run.
+    # scheduling_strategy="SPREAD" is the usual way to use all nodes, but it is best effort. Here every node must take
+    # part, however slowly it starts its first worker, so each task is pinned to a node.
     begin = time.monotonic()
     refs = []
     for seed in range(args.tasks_per_node * len(names)):
@@ -47,7 +47,7 @@ def main() -> int:
     results = ray.get(refs)
     seconds = time.monotonic() - begin
 
-    tasks = Counter(node for node, _ in results)  # where they did run, not where they were sent
+    tasks = Counter(node for node, _ in results)  # where the tasks ran, not where they were sent
     total = args.samples * len(results)
     pi = 4 * sum(hits for _, hits in results) / total
     error, limit = abs(pi - math.pi), 5 * 1.65 / math.sqrt(total)  # five standard deviations

@@ -3,7 +3,7 @@
     slurm-launch --exp-name rollouts --num-nodes 3 -- python rollouts.py
     slurm-launch rehearse --exp-name rollouts --num-nodes 3 -- python rollouts.py
 
-The game: get from 1 to a target by +1 and *2. A policy proposes the moves; a verifier makes them and looks.
+The game: get from 1 to a target by +1 and *2. A policy proposes the moves; a verifier replays and checks them.
 """
 # mypy: disable-error-code="attr-defined, no-untyped-call"
 
@@ -19,8 +19,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 
 def play(number: int) -> tuple[int, str]:
-    """A toy policy: it works back from the target, and now and then makes a mistake."""
-    dice = random.Random(number)  # an episode is the same whoever plays it, so that the result can be checked
+    """Play a toy policy: it works back from the target and occasionally makes a mistake."""
+    dice = random.Random(number)  # an episode does not depend on the worker, so that the result can be checked
     target = value = dice.randint(2, 10**6)
     moves = ""
     while value > 1:
@@ -36,9 +36,9 @@ def solves(target: int, moves: str) -> bool:
     return value == target
 
 
-# Half a CPU each: a worker and a verifier are a pair, and a node with one CPU has room for it.
+# Half a CPU each: a worker and a verifier form a pair that fits on a node with one CPU.
 @ray.remote(num_cpus=0.5)
-class RolloutWorker:  # an actor, so that a real policy is loaded once and not for each call
+class RolloutWorker:  # an actor, so that a real policy is loaded once, not for each call
     def collect(self, numbers: range) -> list[tuple[str, int, int, str]]:
         node = ray.get_runtime_context().get_node_id()
         return [(node, number, *play(number)) for number in numbers]
@@ -53,27 +53,27 @@ class Verifier:
 def main() -> int:
     parser = argparse.ArgumentParser(description="rollouts on all nodes, verified in batches")
     parser.add_argument("--episodes-per-node", type=int, default=20_000)
-    parser.add_argument("--batch", type=int, default=500, help="episodes in one call of a worker or a verifier")
-    parser.add_argument("--pairs-per-node", type=int, default=1, help="nodes with fewer CPUs are left out")
+    parser.add_argument("--batch", type=int, default=500, help="episodes per call of a worker or a verifier")
+    parser.add_argument("--pairs-per-node", type=int, default=1, help="nodes with fewer CPUs are not used")
     args = parser.parse_args()
 
-    ray.init()  # RAY_ADDRESS leads to the job's cluster
+    ray.init()  # connects to the job's cluster through RAY_ADDRESS
     nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= args.pairs_per_node]
     places = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes] * args.pairs_per_node
     workers = [RolloutWorker.options(scheduling_strategy=place).remote() for place in places]
     verifiers = [Verifier.options(scheduling_strategy=place).remote() for place in places]
-    ray.get([w.collect.remote(range(0)) for w in workers] + [v.check.remote([]) for v in verifiers])  # all are up
+    ray.get([w.collect.remote(range(0)) for w in workers] + [v.check.remote([]) for v in verifiers])  # until all are up
 
     total, begin = args.episodes_per_node * len(nodes), time.monotonic()
     todo = deque(range(total)[first : first + args.batch] for first in range(0, total, args.batch))
-    idle, free = deque(workers * 2), deque(verifiers)  # twice: a worker's next call is there when it ends one
+    idle, free = deque(workers * 2), deque(verifiers)  # twice: a worker's next call is queued before it finishes one
     playing, checking, played = dict[Any, Any](), dict[Any, Any](), deque[Any]()
     verdicts: list[tuple[str, int, bool]] = []
     while todo or playing or played or checking:
         while played and free:
             verifier = free.popleft()
             checking[verifier.check.remote(played.popleft())] = verifier
-        # Back-pressure: while many batches wait for a verifier, no new one is begun. So memory stays bounded.
+        # Backpressure: while many batches wait for a verifier, no new one is started, so memory stays bounded.
         while todo and idle and len(played) < len(verifiers):
             worker = idle.popleft()
             playing[worker.collect.remote(todo.popleft())] = worker
@@ -90,7 +90,7 @@ def main() -> int:
     for node in nodes:  # by name, not by host: in a rehearsal all nodes are on one host
         print(f"{node['NodeName']}: {counts[node['NodeID']]} episodes")
     print(f"{len(verdicts)} episodes in {seconds:.1f} s, {len(verdicts) / seconds:.0f} a second")
-    # Every node took part, each episode was judged once, and some of them are judged again right here.
+    # Check: every node took part, each episode was judged once, and a sample of verdicts is recomputed here.
     solved = {number for _, number, good in verdicts if good}
     right = 0 < len(counts) == len(nodes) and sorted(number for _, number, _ in verdicts) == list(range(total))
     right = right and all(solves(*play(number)) == (number in solved) for number in range(0, total, 100))

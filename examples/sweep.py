@@ -1,9 +1,9 @@
-"""One point of a sweep: gradient descent on a line through noisy points, with the learning rate and seed that it gets.
+"""One point of a sweep: fit a line to noisy points by gradient descent, with the given learning rate and seed.
 
     slurm-launch --exp-name sweep --sweep lr=0.3,0.1 --sweep seed=0..1 --max-parallel 2 -- python sweep.py --lr {lr} --seed {seed}
     slurm-launch rehearse --exp-name sweep --num-nodes 1 --sweep-file points.csv --tasks 1 -- python sweep.py --lr {lr} --seed {seed}
 
-Every point is a job of its own, with a Ray cluster of its own. It fails when the rate is too large to get anywhere.
+Every point is a separate job with its own Ray cluster. It fails if the learning rate is too large to converge.
 """  # noqa: E501
 # mypy: disable-error-code="no-untyped-call"
 
@@ -13,12 +13,12 @@ import sys
 
 import ray
 
-SLOPE, OFFSET = 2.0, -3.0  # what is to be found
+SLOPE, OFFSET = 2.0, -3.0  # the values to find
 
 
 @ray.remote(num_cpus=1)
 def gradient(shard: list[tuple[float, float]], slope: float, offset: float) -> tuple[float, float]:
-    """The gradient of the squared error on one part of the data."""
+    """Return the gradient of the squared error on one part of the data."""
     errors = [(slope * x + offset - y, x) for x, y in shard]
     return sum(error * x for error, x in errors) / len(errors), sum(error for error, _ in errors) / len(errors)
 
@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=40)
     args = parser.parse_args()
 
-    ray.init()  # RAY_ADDRESS leads to the job's cluster
+    ray.init()  # connects to the job's cluster through RAY_ADDRESS
     draw = random.Random(args.seed)
     data = [(x, SLOPE * x + OFFSET + draw.gauss(0, 0.01)) for x in (draw.uniform(-1.5, 1.5) for _ in range(400))]
     shards = [data[part::2] for part in range(2)]

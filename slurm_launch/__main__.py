@@ -1,6 +1,6 @@
 """`python -m slurm_launch`."""
 
-from slurm_launch.cli import main
+from slurm_launch.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The way of Ray's documentation, written from what it says: the head on a fixed port, 30 s for it, the workers one after
-# another with 5 s for each, then the command. Arguments: the command.
+# The procedure of Ray's documentation, rewritten: the head on a fixed port, sleep 30, the workers one by one with sleep 5
+# each, then the command. Arguments: the command.
 export BENCH_BEGIN=$EPOCHREALTIME
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 head=${nodes[0]} port=6379

@@ -12,8 +12,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from slurm_launch.cli import Interrupted, ReaderGone
 from slurm_launch.cli.output import markup
+from slurm_launch.cli.signals import Interrupted, ReaderGone
 
 # Each verb with its line in `slurm-launch --help`; its module is slurm_launch.cli.verbs.<verb>.
 VERBS = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any, Literal, TextIO
 
 from slurm_launch.errors import InvalidSpec, LaunchError
@@ -46,3 +47,15 @@ def printable(text: str, stream: TextIO) -> str:
 def _coloured(text: str, colour: str, stream: TextIO) -> str:
     plain = not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return text if plain else f"\033[{colour};1m{text}\033[0m"
+
+
+def print_table(rows: Sequence[Sequence[str]], indent: str = "") -> None:
+    for line in table_lines(rows):
+        print(indent + line)
+
+
+def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A line for each row; nothing in a cell begins another one."""
+    table = [[printable(text, sys.stdout).replace("\n", " ").replace("\t", " ") for text in row] for row in rows]
+    widths = [max(len(row[place]) for row in table) for place in range(len(table[0]))]
+    return ["  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip() for row in table]

@@ -9,6 +9,14 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 
+class Interrupted(Exception):
+    """Ctrl-C, under a name that Typer does not swallow."""
+
+
+class ReaderGone(Exception):
+    """Nobody reads our output any more; as above."""
+
+
 @contextmanager
 def ended_in_order() -> Iterator[None]:
     """A signal that would end us at once runs what stands in `finally` first, as Ctrl-C does."""

@@ -30,7 +30,7 @@ PYTHON = str(VENV / "bin/python")
 # The command line has no flag for how long Slurm may take to answer.
 IMPATIENT = """
 import os, sys
-from slurm_launch import cli
+from slurm_launch.cli import main as cli
 from slurm_launch.slurm.client import SlurmClient
 from slurm_launch.cli import run_argument
 run_argument.slurm_client = lambda: SlurmClient(os.environ, timeout=2)
@@ -39,7 +39,7 @@ cli.main(sys.argv[1:])
 # Several calls in one process: to start Python takes longer than to answer.
 SEVERAL = """
 import contextlib, io, json, sys
-from slurm_launch import cli
+from slurm_launch.cli import main as cli
 answers = []
 for argv in json.loads(sys.argv[1]):
     with (

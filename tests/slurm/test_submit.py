@@ -26,8 +26,10 @@ TEMPLATE = "#!/bin/bash\n{{ directives }}\n{{ spec.command | raw }}\n"
 IMPATIENT = """
 import sys
 from functools import partial
-from slurm_launch import cli, follow, launch
-launch.submit, follow.wait = partial(launch.submit, timeout=2), partial(follow.wait, timeout=2)
+from slurm_launch.cli import main as cli
+from slurm_launch.launch import submit as submission
+from slurm_launch.status import wait as waiting
+submission.submit, waiting.wait = partial(submission.submit, timeout=2), partial(waiting.wait, timeout=2)
 cli.main(sys.argv[1:])
 """
 

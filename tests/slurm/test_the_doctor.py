@@ -26,9 +26,9 @@ LAUNCH = [str(VENV / "bin/python"), "-m", "slurm_launch"]
 IMPATIENT = """
 import sys
 from functools import partial
-from slurm_launch import cli
-from slurm_launch.cli import doctor
-doctor.Ask = partial(doctor.Ask, timeout=2)
+from slurm_launch.cli import main as cli
+from slurm_launch.cli.verbs import doctor
+doctor.Probe = partial(doctor.Probe, timeout=2)
 cli.main(sys.argv[1:])
 """
 PROFILES = "/home/alice/.config/slurm-launch/profiles"

@@ -39,7 +39,7 @@ Launcher = Callable[..., Answer]
 @pytest.fixture
 def launcher(capsys: pytest.CaptureFixture[str]) -> Launcher:
     """The command line in this process: launcher("render", "--exp-name", "x") -> Answer."""
-    from slurm_launch.cli import main
+    from slurm_launch.cli.main import main
 
     def call(*argv: str) -> Answer:
         with pytest.raises(SystemExit) as end:

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import __version__, cli
+from slurm_launch import __version__
 from slurm_launch.cli import app
+from slurm_launch.cli import main as cli
 from slurm_launch.errors import LaunchError, SlurmUnavailable, SubmitRefused
 from slurm_launch.launch import submit as submission
 from slurm_launch.runs import index
@@ -84,7 +85,7 @@ class TestRoot:
         assert "--command is missing" in launcher("-n", "3").err
 
     def test_verbs_are_loaded_only_when_called(self) -> None:
-        code = "import sys; from slurm_launch.cli import run; run({argv}); print(*sys.modules, file=sys.stderr)"
+        code = "import sys; from slurm_launch.cli.main import run; run({argv}); print(*sys.modules, file=sys.stderr)"
 
         def modules(*argv: str) -> set[str]:
             env = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -123,9 +123,9 @@ def test_every_text_option_has_a_witness() -> None:
     others |= {"container_arg", "container_setup"}  # likewise
     others |= {"checkpoint_dir"}  # tests/unit/test_long_jobs.py
     others |= {"head_mem", "head_partition", "head_constraint", "worker_group"}  # likewise
-    others |= {"after", "after_ok", "after_any", "after_notok"}  # test_runs_to_wait_for.py
-    others |= {"sweep", "sweep_file", "points"}  # tests/unit/test_sweep_values.py, test_placeholders.py
-    # These take plain characters only: tests/unit/test_containers.py, tests/unit/test_long_jobs.py
+    others |= {"after", "after_ok", "after_any", "after_notok"}  # test_dependencies.py
+    others |= {"sweep", "sweep_file", "points"}  # tests/unit/test_sweep_points.py, test_placeholders.py
+    # These take plain characters only: tests/unit/test_container_runtimes.py, tests/unit/test_long_jobs.py
     plain = {"container_image", "container_mounts", "container_workdir", "head_image", "worker_image"}
     plain |= {"checkpoint_signal"}
     assert text_options() == set(BY_SHELL) | by_directive() | others | plain | NOT_IN_THE_JOB

@@ -19,7 +19,7 @@ from slurm_launch.errors import UsageError, WrongMoment
 from slurm_launch.runs.record import Run
 from tests.unit.test_cancel import line
 from tests.unit.test_cancel import run as run  # a fixture
-from tests.unit.test_inside import ENDING, UP, slurm_client
+from tests.unit.test_running_job import ENDING, UP, slurm_client
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 LIMIT = 60.0

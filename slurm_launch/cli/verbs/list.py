@@ -16,6 +16,8 @@ from slurm_launch.cli.output import (
     note,
     print_error,
     print_json,
+    print_table,
+    table_lines,
     warn,
 )
 from slurm_launch.cli.run_argument import (
@@ -24,7 +26,6 @@ from slurm_launch.cli.run_argument import (
     found,
     slurm_client,
 )
-from slurm_launch.cli.table import print_table, table_lines
 from slurm_launch.errors import UsageError
 from slurm_launch.runs import index
 from slurm_launch.runs.record import Run, user_name

@@ -9,9 +9,8 @@ from typing import Annotated
 
 import typer
 
-from slurm_launch.cli.output import markup, print_json, printable
+from slurm_launch.cli.output import markup, print_json, print_table, printable
 from slurm_launch.cli.run_argument import RunArgument, found, slurm_client
-from slurm_launch.cli.table import print_table
 from slurm_launch.runs import search
 from slurm_launch.status import lookup, report
 from slurm_launch.status.task_points import points_of
