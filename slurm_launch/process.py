@@ -1,4 +1,4 @@
-"""Where the package starts processes."""
+"""The only module that starts processes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,21 @@ from slurm_launch.errors import LaunchError, SlurmUnavailable, UsageError
 
 SLURM_PROGRAMS = frozenset({"sbatch", "squeue", "scontrol", "sacct", "scancel", "srun", "sinfo"})
 PathText = str | os.PathLike[str]
-TIMEOUT = 60.0  # seconds that Slurm has for an answer
-GRACE = 1.0  # seconds between asking a process to end and making it
+TIMEOUT = 60.0  # seconds for a Slurm command to answer
+GRACE = 1.0  # seconds between SIGTERM and SIGKILL
+
+
+def working_directory(given: PathText | None) -> str:
+    """A directory as an absolute path; by default the current one."""
+    try:
+        return os.path.abspath(os.getcwd() if given is None else given)
+    except FileNotFoundError:
+        raise UsageError("the current directory no longer exists", hint="cd to a directory that exists") from None
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a program did."""
+    """The outcome of a program."""
 
     argv: tuple[str, ...]
     returncode: int
@@ -33,7 +41,7 @@ class Result:
 
 
 class Runner(Protocol):
-    """What `run` looks like, so that tests can pass their own."""
+    """The signature of `run`, so that tests can pass their own."""
 
     def __call__(
         self,
@@ -47,19 +55,19 @@ class Runner(Protocol):
 
 
 class NotFound(LaunchError):
-    """The program did not run at all, so nothing has happened."""
+    """The program was not started, so nothing has happened."""
 
 
 class TimedOut(LaunchError):
-    """The program was ended because it took too long; what it had done by then is unknown."""
+    """The program was terminated at its timeout; what it did before is unknown."""
 
 
 class SlurmNotFound(SlurmUnavailable, NotFound):
-    """As NotFound, for a program of Slurm."""
+    """NotFound for a Slurm command."""
 
 
 class SlurmTimedOut(SlurmUnavailable, TimedOut):
-    """As TimedOut, for a program of Slurm."""
+    """TimedOut for a Slurm command."""
 
 
 def run(
@@ -70,9 +78,9 @@ def run(
     timeout: float,
     stdin: str | None = None,
 ) -> Result:
-    """Run a program to its end and return what it said; its exit code is for the caller to judge.
+    """Run a program to its end and return its output and exit code; a non-zero code does not raise.
 
-    It runs in a session of its own: at a time-out or Ctrl-C the program and its children are ended together.
+    It runs in its own session: at a timeout or Ctrl-C the program and its children are terminated together.
     """
     try:
         process = subprocess.Popen(
@@ -91,59 +99,59 @@ def run(
     except subprocess.TimeoutExpired:
         _end(process)
         raise _timed_out(argv, timeout) from None
-    except BaseException:  # Ctrl-C above all
+    except BaseException:  # mostly Ctrl-C
         _end(process)
         raise
     return Result(tuple(argv), process.returncode, _text(out), _text(err))
 
 
-def interact(argv: Sequence[str], *, env: Mapping[str, str], hear: Callable[[bytes], object]) -> int:
-    """Run a program on our own terminal and files, to its end, and return its exit code; `hear` gets its stderr.
+def interact(argv: Sequence[str], *, env: Mapping[str, str], on_stderr: Callable[[bytes], object]) -> int:
+    """Run a program with this process's terminal and files, and return its exit code; `on_stderr` gets its stderr.
 
-    It stays in our process group, so Ctrl-C is for the program. Other signals that would end us are passed on to it.
+    It stays in the same process group, so it receives Ctrl-C itself. Other signals are forwarded to it.
     """
-    with _terminal_restored(), _for_the_child() as signals:
+    with _terminal_restored(), _signals_forwarded() as children:
         try:
             process = subprocess.Popen(list(argv), env=env, stderr=subprocess.PIPE)
         except OSError as error:
             raise _not_started(argv, None, error) from None
-        signals.append(process)
+        children.append(process)
         assert process.stderr is not None
         with process.stderr:
             while data := os.read(process.stderr.fileno(), 1 << 16):
-                hear(data)
+                on_stderr(data)
         code = process.wait()
     return code if code >= 0 else 128 - code
 
 
 @contextmanager
-def _for_the_child() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Signals go to the process in the list; those of the terminal have reached it already."""
-    process: list[subprocess.Popen[bytes]] = []
+def _signals_forwarded() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Forward signals to the processes in the list; those of the terminal have already reached them."""
+    children: list[subprocess.Popen[bytes]] = []
 
-    def pass_on(number: int, _: object) -> None:
+    def forward(number: int, _: object) -> None:
         if number not in (signal.SIGINT, signal.SIGQUIT):
-            for one in process:
-                one.send_signal(number)
+            for child in children:
+                child.send_signal(number)
 
     numbers = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
-    # Not one that is ignored, as SIGHUP under nohup. A function of ours, for the child would inherit SIG_IGN.
-    former = {number: was for number in numbers if (was := signal.getsignal(number)) is not signal.SIG_IGN}
-    for number in former:
-        signal.signal(number, pass_on)
+    # An ignored signal stays ignored, such as SIGHUP under nohup. SIG_IGN as handler would be inherited by the child.
+    previous = {number: was for number in numbers if (was := signal.getsignal(number)) is not signal.SIG_IGN}
+    for number in previous:
+        signal.signal(number, forward)
     try:
-        yield process
+        yield children
     finally:
-        for number, handler in former.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 
 @contextmanager
 def _terminal_restored() -> Iterator[None]:
-    """A program that is killed may leave the terminal without echo."""
+    """Restore the terminal settings: a program that is killed may leave the terminal without echo."""
     try:
         settings = termios.tcgetattr(sys.stdin)
-    except (termios.error, ValueError, OSError):  # no terminal
+    except (termios.error, ValueError, OSError):  # not a terminal
         yield
         return
     try:
@@ -155,7 +163,7 @@ def _terminal_restored() -> Iterator[None]:
 
 @contextmanager
 def piped(argv: Sequence[str], *, env: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A program whose three streams are ours, in a session of its own; ended with the block."""
+    """A program with its three streams as pipes, in its own session; terminated at the end of the block."""
     pipe = subprocess.PIPE
     try:
         process = subprocess.Popen(
@@ -174,19 +182,19 @@ def _text(data: bytes) -> str:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the process group that we started. Its leader is not reaped before, so its number is still its own."""
+    """Terminate the process group. Its leader has not been reaped, so its ID cannot have been reused."""
     try:
         if _signal_group(process, signal.SIGTERM):
             deadline = time.monotonic() + GRACE
             while time.monotonic() < deadline and not _has_exited(process.pid):
                 time.sleep(0.02)
-    finally:  # a second Ctrl-C must not leave it behind
+    finally:  # also after a second Ctrl-C
         _signal_group(process, signal.SIGKILL)
         for pipe in (process.stdin, process.stdout, process.stderr):
             if pipe is not None:
-                with suppress(OSError):  # what was not yet written to stdin is lost anyway
+                with suppress(OSError):  # closing flushes stdin, which may fail
                     pipe.close()
-        with suppress(subprocess.TimeoutExpired):  # one that hangs in the kernel is not waited for
+        with suppress(subprocess.TimeoutExpired):  # a process may hang in the kernel
             process.wait(GRACE)
 
 
@@ -205,14 +213,14 @@ def _has_exited(pid: int) -> bool:
 def _not_started(argv: Sequence[str], cwd: str | None, error: OSError) -> LaunchError:
     program = argv[0]
     if cwd is not None and not os.path.isdir(cwd):
-        return UsageError(f"no such directory: {cwd}", hint="make it, or start from one that exists")
+        return UsageError(f"no such directory: {cwd}", hint="create it, or start from an existing one")
     if isinstance(error, (FileNotFoundError, NotADirectoryError)):
         where = "does not exist" if "/" in program else "is not in PATH"
         if os.path.basename(program) in SLURM_PROGRAMS:
             hint = "run this where Slurm is installed, such as a login node, or load the site's Slurm module"
             return SlurmNotFound(f"{program} {where}", hint=hint)
         return NotFound(f"{program} {where}", hint=f"install {program}, or add its directory to PATH")
-    message = f"{program} could not be started: {error.strerror or error}"
+    message = f"cannot start {program}: {error.strerror or error}"
     if os.path.basename(program) in SLURM_PROGRAMS:
         return SlurmNotFound(message, hint=f"`type -a {program}` shows which one is found")
     return NotFound(message, hint=f"`type -a {program}` shows which one is found")
@@ -221,5 +229,6 @@ def _not_started(argv: Sequence[str], cwd: str | None, error: OSError) -> Launch
 def _timed_out(argv: Sequence[str], timeout: float) -> LaunchError:
     message = f"{argv[0]} did not answer within {timeout:g} s"
     if os.path.basename(argv[0]) in SLURM_PROGRAMS:
-        return SlurmTimedOut(message, hint="Slurm may be down or overloaded: `scontrol ping` tells; try again later")
-    return TimedOut(message, hint=f"try it by hand: {shlex.join(argv)}")
+        hint = "slurmctld may be down or overloaded: check with `scontrol ping`, try again later"
+        return SlurmTimedOut(message, hint=hint)
+    return TimedOut(message, hint=f"run it by hand: {shlex.join(argv)}")

@@ -1,4 +1,4 @@
-"""The names of a run's files, and writing them so that nothing is ever overwritten or left half-written."""
+"""The files of a run: their names, and writes that are atomic and never overwrite anything."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ SUFFIXES = (".sh", ".log", ".json", ".ray", ".run", ".points.csv")
 
 
 @dataclass(frozen=True)
-class Files:
-    """Where one run's files are."""
+class RunFiles:
+    """The paths of a run's files."""
 
     directory: Path
     name: str
@@ -45,11 +45,11 @@ class Files:
 
     @property
     def points(self) -> Path:
-        """The table of a sweep."""
+        """The table of a sweep's points."""
         return self._with(".points.csv")
 
     def taken(self) -> bool:
-        """Whether any of this name's files exists, be it a dangling link."""
+        """Whether a file with one of these paths exists, even as a dangling link."""
         return any(os.path.lexists(self._with(suffix)) for suffix in SUFFIXES)
 
 
@@ -58,27 +58,27 @@ def run_name(exp_name: str, when: datetime) -> str:
 
 
 def names(exp_name: str, when: datetime) -> Iterator[str]:
-    """The name of a run and, for when it is taken, the ones after it."""
+    """The candidates for the name of a run, in order."""
     first = run_name(exp_name, when)
     yield first
     for number in count(2):
         yield f"{first}-{number}"
 
 
-def free_files(directory: Path, exp_name: str, when: datetime) -> Files:
-    """The first name that is not taken; only `create_script` makes sure of it."""
+def free_files(directory: Path, exp_name: str, when: datetime) -> RunFiles:
+    """The files of the first name that is free at this moment; only `create_script` claims it."""
     return next(_free(directory, exp_name, when))
 
 
-def _free(directory: Path, exp_name: str, when: datetime) -> Iterator[Files]:
-    return (files for name in names(exp_name, when) if not (files := Files(directory, name)).taken())
+def _free(directory: Path, exp_name: str, when: datetime) -> Iterator[RunFiles]:
+    return (files for name in names(exp_name, when) if not (files := RunFiles(directory, name)).taken())
 
 
-def create_script(directory: Path, exp_name: str, when: datetime, text_of: Callable[[str], str]) -> Files:
-    """Choose a free name, and write the script that `text_of(name)` gives.
+def create_script(directory: Path, exp_name: str, when: datetime, text_of: Callable[[str], str]) -> RunFiles:
+    """Choose a free name and write the script that `text_of(name)` returns.
 
-    The exclusive creation of the script is what claims the name: of two launches in the same second one
-    gets it, the other goes on to the next name.
+    Creating the script exclusively claims the name: of two launches in the same second, one gets it and the other
+    tries the next name.
     """
     for files in _free(directory, exp_name, when):
         data = text_of(files.name).encode("utf-8", errors="surrogateescape")
@@ -89,11 +89,11 @@ def create_script(directory: Path, exp_name: str, when: datetime, text_of: Calla
         except OSError as error:
             raise unwritable(files.script, error) from None
         return files
-    raise AssertionError("the names never end")
+    raise AssertionError("names() is infinite")
 
 
 def make_directory(directory: Path) -> list[Path]:
-    """Make a directory and its parents; returns those that did not exist before, the outermost first."""
+    """Create a directory and its parents; return those that did not exist, the outermost first."""
     missing = []
     at = directory
     while not os.path.lexists(at) and at != at.parent:
@@ -108,14 +108,14 @@ def make_directory(directory: Path) -> list[Path]:
 
 
 def remove_directories(made: list[Path]) -> None:
-    """Undo `make_directory`, as far as nobody has put anything there meanwhile."""
+    """Undo `make_directory`, except for directories that are no longer empty."""
     for directory in reversed(made):
         with suppress(OSError):
             directory.rmdir()
 
 
 def sha256(path: Path) -> str:
-    """What a file holds, as a number that no other content has."""
+    """The SHA-256 digest of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -125,7 +125,7 @@ def remove(path: Path) -> None:
 
 
 def write_new(path: Path, data: bytes, mode: int) -> None:
-    """Create a file that must not exist, completely or not at all."""
+    """Create a file that must not exist; a partly written file is removed."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:
         _fill(descriptor, data, mode)
@@ -136,10 +136,10 @@ def write_new(path: Path, data: bytes, mode: int) -> None:
 
 def _fill(descriptor: int, data: bytes, mode: int) -> None:
     with open(descriptor, "wb") as file:
-        os.fchmod(descriptor, mode)  # whatever the umask says
+        os.fchmod(descriptor, mode)  # regardless of the umask
         file.write(data)
         file.flush()
-        os.fsync(descriptor)  # a full disk behind NFS is told here
+        os.fsync(descriptor)  # NFS reports a full disk here
 
 
 def _write_beside(path: Path, data: bytes, mode: int) -> Path:
@@ -152,12 +152,12 @@ def _write_beside(path: Path, data: bytes, mode: int) -> Path:
     return Path(name)
 
 
-# File systems without hard links say one of these.
+# Errors of file systems without hard links.
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EACCES)
 
 
 def write_record(path: Path, data: bytes) -> None:
-    """Create a record that must not exist; a reader sees all of it or none."""
+    """Create a record that must not exist, atomically."""
     try:
         temporary = _write_beside(path, data, 0o600)
         try:
@@ -175,16 +175,17 @@ def write_record(path: Path, data: bytes) -> None:
 
 
 def replace_record(path: Path, data: bytes) -> None:
-    """Put a new record in the place of the old one, at once, and with its mode.
+    """Replace a record atomically and keep its mode.
 
-    Somebody else's is left alone, even by root: its owner could not use it any more."""
+    A record of another user is not replaced, even by root: its owner could no longer write it.
+    """
     try:
         mode = 0o600
         with suppress(FileNotFoundError):
             status = path.stat()
             mode = stat.S_IMODE(status.st_mode)
             if status.st_uid != os.geteuid():
-                raise OSError(errno.EPERM, "the record is somebody else's")
+                raise OSError(errno.EPERM, "the record belongs to another user")
         temporary = _write_beside(path, data, mode)
         try:
             os.replace(temporary, path)
@@ -195,30 +196,30 @@ def replace_record(path: Path, data: bytes) -> None:
         raise unwritable(path, error) from None
 
 
-PATIENCE = 2.0  # seconds for the lock of a record: longer only somebody holds it who has been stopped
+LOCK_TIMEOUT = 2.0  # seconds; only a stopped process holds a lock for longer
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Nobody else who asks for this lock changes the file meanwhile. Where there are no locks it goes on without."""
+    """Hold an exclusive lock on a file, or continue without it where locks are not available."""
     descriptor = None
     try:
         with suppress(OSError):
-            for _ in range(100):  # somebody may have put another file in its place while we waited
+            for _ in range(100):  # the file may be replaced while this waits for the lock
                 descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-                if not lock(descriptor, PATIENCE) or os.path.samestat(os.fstat(descriptor), path.stat()):
+                if not _lock(descriptor, LOCK_TIMEOUT) or os.path.samestat(os.fstat(descriptor), path.stat()):
                     break
                 os.close(descriptor)
                 descriptor = None
         yield
     finally:
         if descriptor is not None:
-            os.close(descriptor)  # which ends the lock
+            os.close(descriptor)  # releases the lock
 
 
-def lock(descriptor: int, patience: float) -> bool:
-    """Whether a file could be locked; for as long as it is open."""
-    deadline = time.monotonic() + patience
+def _lock(descriptor: int, timeout: float) -> bool:
+    """Lock an open file; return False at the timeout or where locks are not available."""
+    deadline = time.monotonic() + timeout
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -232,15 +233,15 @@ def lock(descriptor: int, patience: float) -> bool:
 
 
 _HINTS = {
-    errno.ENOSPC: "make room (`df -h .` shows it), or choose another directory with --run-dir",
-    errno.EDQUOT: "your quota is used up: make room, or choose another directory with --run-dir",
-    errno.ENOTDIR: "a part of that path is a file; choose another directory with --run-dir",
-    errno.EEXIST: "something of that name is in the way; choose another directory with --run-dir",
+    errno.ENOSPC: "free some space (see `df -h .`), or choose another directory with --run-dir",
+    errno.EDQUOT: "your quota is exceeded: free some space, or choose another directory with --run-dir",
+    errno.ENOTDIR: "a component of this path is a file; choose another directory with --run-dir",
+    errno.EEXIST: "a file with this name exists; choose another directory with --run-dir",
     errno.ENAMETOOLONG: "choose a shorter --run-dir or --exp-name",
 }
 
 
 def unwritable(path: Path, error: OSError) -> UsageError:
-    """The disk's refusal in our words."""
-    hint = _HINTS.get(error.errno or 0, "choose a directory that you may write to with --run-dir")
+    """The error for a file that cannot be written."""
+    hint = _HINTS.get(error.errno or 0, "choose a writable directory with --run-dir")
     return UsageError(f"cannot write: {error.strerror or error}", at=str(path), hint=hint)

@@ -1,249 +1,256 @@
-"""Where a user's runs are: an index of their records, so that a run can be named from any directory.
+"""The index of a user's runs: a folder with one symbolic link for each run, which points to its record.
 
-The index is a hint, never the truth: the records are. It is a file of lines, one for each launch. Launches append
-to it, as many at once as there are; whoever rewrites it (to drop what is damaged, or what is old) puts a new file in
-its place while it holds the lock. Nothing here fails a launch or a question: without the index a run is found by the
-path of one of its files, and from the directory where its record lies.
+    2026-11-16T02:50:47+00:00,12345,,9f3a1c0277ab01de,test_20261116-025047 -> /home/me/test_20261116-025047.json
+
+The name of a link has the keys of a lookup: time of the launch, job ID, cluster of a federation, digest of the
+directory of the launch, name of the run. A lookup lists the folder and follows only the links that match.
+Links are created atomically, on NFS too, so concurrent launches need no lock.
+
+The index is optional. If it cannot be read or written, nothing fails: a run is still found by the path of one of its
+files, and from the directory of its record.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import stat
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from slurm_launch.errors import UsageError
-from slurm_launch.runs import files as run_files
 from slurm_launch.runs import record as records
 from slurm_launch.runs.record import Run
 
-MAX_LINES = 20_000  # then the older half is forgotten
-LINE = 400  # bytes of a line, about
-PATIENCE = 2.0  # seconds for the lock: longer only somebody holds it who has been stopped
-FOLDERS = 100  # as many directories are searched when the index is damaged
+MAX_RUNS = 20_000  # links that are kept; the oldest are removed
+MAX_REMOVED = 1_000  # links that one lookup removes: on NFS each takes a round trip
+_LINK = re.compile(
+    r"(\d{4}-\d\d-\d\dT[\d:.]+[+-]\d\d:\d\d),(\d{0,18}),([\w.-]*),([0-9a-f]{16}),([^/\x00-\x1f]+)", re.ASCII
+)
+_RECORD = re.compile(r"(.+_\d{8}-\d{6}(?:-\d+)?)\.json")
 
 
-@dataclass(frozen=True)
-class Entry:
-    """What the index, or a look into a record, tells of a run; `read` has the rest."""
+class RunKey(NamedTuple):
+    """The keys by which a run is looked up: the name of its link."""
 
-    record: str
-    name: str
+    created: str  # ISO 8601 in UTC: sorts by time
     job_id: str | None
-    created: str  # ISO 8601 in UTC: it sorts by time
-    cluster: str | None = None
-    submit_dir: str = ""
-    own: bool = True  # a record of somebody else may lie in the same directory
-
-    def read(self) -> Run:
-        return records.read(self.record)
+    cluster: str | None
+    launched_in: str  # digest of the directory of the launch
+    name: str
 
     @property
     def order(self) -> tuple[str, int, str]:
-        """By time; in the same second by the number of the job."""
-        return self.created, int(self.job_id) if self.job_id else 0, self.name
+        """Sorts by time; within one second by job ID."""
+        return self.created, int(self.job_id or 0), self.name
 
     @property
     def exp_name(self) -> str:
         """The name without the time of the launch."""
         return re.sub(r"_\d{8}-\d{6}(-\d+)?$", "", self.name)
 
-    def is_at(self, folder: str) -> bool:
-        """Whether it was launched in this directory, or has its files there."""
-        return folder in (self.submit_dir, os.path.dirname(self.record))
-
-    def to_line(self) -> bytes:
-        data = {
-            "record": self.record,
-            "name": self.name,
-            "job": self.job_id,
-            "created": self.created,
-            "cluster": self.cluster,
-            "from": self.submit_dir,
-        }
-        return json.dumps(data).encode("ascii") + b"\n"
+    def link_name(self) -> str | None:
+        """The name of the link; None if a key cannot be part of a file name."""
+        text = ",".join((self.created, self.job_id or "", self.cluster or "", self.launched_in, self.name))
+        return text if _LINK.fullmatch(text) else None
 
 
-def index_file(env: Mapping[str, str]) -> Path | None:
-    """The user's index; None without a home."""
-    base = env.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(base):
-        base = os.path.join(env.get("HOME", ""), ".local/state")
-    return Path(base) / "slurm-launch/runs.jsonl" if os.path.isabs(base) else None
+def _parse_link_name(text: str) -> RunKey | None:
+    match = _LINK.fullmatch(text)
+    return RunKey(match[1], match[2] or None, match[3] or None, match[4], match[5]) if match else None
+
+
+def _digest(directory: str) -> str:
+    return hashlib.blake2b(os.fsencode(directory), digest_size=8).hexdigest()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run that was found, by the index or by its record."""
+
+    key: RunKey
+    record: str
+    own: bool = True  # False: the record of another user, in the same directory
+
+    @property
+    def name(self) -> str:
+        return self.key.name
+
+    @property
+    def exp_name(self) -> str:
+        return self.key.exp_name
+
+    @property
+    def job_id(self) -> str | None:
+        return self.key.job_id
+
+    @property
+    def cluster(self) -> str | None:
+        return self.key.cluster
+
+    def read(self) -> Run:
+        return records.read(self.record)
+
+
+Wanted = Callable[[RunKey], bool]
 
 
 def add(run: Run, env: Mapping[str, str]) -> None:
-    """Enter a run. Where that cannot be, it is found by its path all the same."""
+    """Enter a run. Does nothing if the index cannot be written."""
     _enter([_entry(run)], env)
 
 
 def adopt(files: Iterable[str | os.PathLike[str]], env: Mapping[str, str]) -> list[Entry]:
-    """Enter the runs of these scripts or records, if they are ours and not in the index yet; returns the new ones."""
-    known = {entry.record for entry in _parse(_data(env))[0]}
+    """Enter the runs of these scripts or records that belong to the user; return those that were not in the index."""
+    index = _Index(env)
     paths = dict.fromkeys(re.sub(r"\.sh$", ".json", os.fspath(file)) for file in files)
-    looked_at = (_look_at(path) for path in paths if path not in known)
-    found = [entry for entry in looked_at if entry is not None and entry.own and entry.record not in known]
-    _enter(found, env)
-    return found
+    read = (_read_entry(path) for path in paths if index.entry_of(path) is None)
+    new = [entry for entry in read if entry is not None and entry.own and index.entry_of(entry.record) is None]
+    _enter(new, env)
+    return new
 
 
-def entries(env: Mapping[str, str], cwd: Path) -> list[Entry]:
-    """All runs that can be found, the oldest first: those in the index whose records exist, and those in `cwd`.
+def entries(env: Mapping[str, str], cwd: Path, wanted: Wanted | None = None) -> list[Entry]:
+    """All runs that can be found, the oldest first: those in the index whose record exists, and those in `cwd`.
 
-    What the index lacks is entered; what in it cannot be read is dropped, and looked for beside what can.
+    With `wanted`, only runs for whose key it returns True; the links of all others are not followed.
     """
-    known, damaged = _parse(_data(env))
-    folders = [str(cwd)]
-    if damaged:
-        newest = sorted(known, key=lambda entry: entry.order, reverse=True)
-        folders += list(dict.fromkeys(os.path.dirname(entry.record) for entry in newest))[:FOLDERS]
-    indexed = {entry.record: entry for entry in known}
-    beside = [entry for folder in dict.fromkeys(folders) for entry in _beside(folder, indexed)]
-    new = [entry for entry in beside if entry.own and entry.record not in indexed]
-    if damaged:
-        _rewrite(new, env)
-    elif new:
-        _enter(new, env)
-    here = [entry for entry in known if os.path.dirname(entry.record) == str(cwd)]
-    there = (entry for entry in (*here, *beside, *known) if os.path.isfile(entry.record))
-    return sorted(_once(there), key=lambda entry: entry.order)
+    index = _Index(env)
+    found = [entry for entry in _entries_in(cwd, index, env) if wanted is None or wanted(entry.key)]
+    found += _existing(index, index.keys(wanted))
+    return sorted(_unique(found), key=lambda entry: entry.key.order)
 
 
-def _once(found: Iterable[Entry]) -> Iterable[Entry]:
-    """Each run once: one whose directory was copied is still the same run; the first counts."""
-    seen: dict[tuple[str, ...], Entry] = {}
+def newest(env: Mapping[str, str], cwd: Path) -> Entry | None:
+    """The user's newest run that was launched in `cwd` or has its record there; otherwise the newest of all."""
+    index = _Index(env)
+    digest = _digest(str(cwd))
+    here = [entry for entry in _entries_in(cwd, index, env) if entry.own]
+    here += _existing(index, index.keys(lambda key: key.launched_in == digest))
+    if here:
+        return max(here, key=lambda entry: entry.key.order)
+    newest_first = sorted(index.keys(), key=lambda key: key.order, reverse=True)
+    return next(_existing(index, newest_first), None)
+
+
+def _existing(index: _Index, keys: Iterable[RunKey]) -> Iterator[Entry]:
+    return (entry for key in keys if (entry := index.entry(key)) is not None)
+
+
+def _unique(found: Iterable[Entry]) -> Iterable[Entry]:
+    """Each run once, the first that was found: a copied directory holds the same runs."""
+    unique: dict[tuple[str | None, ...], Entry] = {}
     for entry in found:
-        run = (entry.name, entry.job_id, entry.created) if entry.job_id else (entry.record,)
-        seen.setdefault(run, entry)
-    return seen.values()
+        key = entry.key
+        unique.setdefault((key.name, key.job_id, key.created) if key.job_id else (entry.record,), entry)
+    return unique.values()
 
 
-# The file
+# The folder of links
 
 
-def _data(env: Mapping[str, str]) -> bytes:
-    path = index_file(env)
-    try:
-        return path.read_bytes() if path and path.is_file() else b""  # a pipe would keep us waiting for ever
-    except OSError:  # there is none yet, or none for us
-        return b""
+def index_folder(env: Mapping[str, str]) -> Path | None:
+    """The folder of the user's index; None without a home directory."""
+    base = env.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(base):
+        base = os.path.join(env.get("HOME", ""), ".local/state")
+    return Path(base) / "slurm-launch/runs" if os.path.isabs(base) else None
 
 
-def _parse(data: bytes) -> tuple[list[Entry], bool]:
-    """The entries in the lines, each record once; and whether there is something else between them."""
-    found: dict[str, Entry] = {}
-    damaged = False
-    for line in data.split(b"\n"):
-        if not line:
-            continue
+class _Index:
+    """The index as it was when its folder was listed."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        folder = index_folder(env)
+        self._links = _list_links(folder) if folder else {}
+        self._records = _read_runs_jsonl(folder.with_name("runs.jsonl")) if folder else {}
+
+    def keys(self, wanted: Wanted | None = None) -> list[RunKey]:
+        return [key for keys in (self._links, self._records) for key in keys if wanted is None or wanted(key)]
+
+    def entry(self, key: RunKey) -> Entry | None:
+        """The entry with this key; None if its record does not exist."""
+        record = self._record(key)
+        if record is None or not os.path.isfile(record):
+            return None
+        # A run that was found before sbatch returned may have its job ID by now.
+        current = _read_entry(record) if key.job_id is None else None
+        return current or Entry(key, record)
+
+    def entry_of(self, record: str) -> Entry | None:
+        """The entry of the record with this path."""
+        name = os.path.basename(record).removesuffix(".json")
+        keys = [key for key in self._by_name.get(name, ()) if self._record(key) == record]
+        return Entry(max(keys, key=lambda key: key.order), record) if keys else None
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[RunKey]]:
+        keys_by_name: dict[str, list[RunKey]] = {}
+        for key in self.keys():
+            keys_by_name.setdefault(key.name, []).append(key)
+        return keys_by_name
+
+    def _record(self, key: RunKey) -> str | None:
+        link = self._links.get(key)
+        if link is None:
+            return self._records.get(key)
         try:
-            entry = _entry_of(json.loads(line))
-        except (ValueError, KeyError, TypeError, RecursionError):
-            damaged = True
-            continue
-        if entry.job_id or entry.record not in found:  # one that was found while sbatch was at work has none yet
-            found[entry.record] = entry
-    return list(found.values()), damaged
+            target = os.readlink(link)
+        except OSError:  # not a link, or removed since the folder was listed
+            return None
+        return target if os.path.isabs(target) else None
 
 
-def _entry_of(fields: Mapping[str, str | None]) -> Entry:
-    record, name, created = fields["record"], fields["name"], fields["created"]
-    job, cluster, submit_dir = fields["job"], fields.get("cluster"), fields.get("from") or ""
-    if not (isinstance(record, str) and os.path.isabs(record) and isinstance(name, str) and isinstance(created, str)):
-        raise ValueError(fields)
-    if job is not None and not (isinstance(job, str) and re.fullmatch(r"\d{1,18}", job, re.ASCII)):
-        raise ValueError(fields)
-    if not re.match(r"\d{4}-\d\d-\d\dT", created) or not isinstance(submit_dir, str):
-        raise ValueError(fields)
-    return Entry(record, name, job, created, str(cluster) if cluster else None, submit_dir)
+def _list_links(folder: Path) -> dict[RunKey, str]:
+    """The links of the index. Other files in its folder are ignored; of too many links the oldest are removed."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return {}
+    links = {key: os.path.join(folder, name) for name in names if (key := _parse_link_name(name)) is not None}
+    excess = len(links) - MAX_RUNS
+    if excess > 0 and _may_write(folder):
+        for key in sorted(links, key=lambda key: key.order)[: min(excess, MAX_REMOVED)]:
+            with suppress(OSError):
+                os.unlink(links.pop(key))
+    return links
 
 
 def _enter(new: Iterable[Entry], env: Mapping[str, str]) -> None:
-    """Append entries; a file that has grown too long is cut in half."""
-    data = b"".join(entry.to_line() for entry in new)
-    path = index_file(env)
-    if not data or path is None or not _may_write(path):
+    """Create the links of these runs."""
+    new = list(new)
+    folder = index_folder(env)
+    if not new or folder is None or not _may_write(folder):
         return
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        size = _append(path, data)
-        if size > MAX_LINES * LINE:
-            _rewrite([], env)
+    with suppress(OSError, ValueError):  # ValueError: a name that cannot be encoded
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for entry in new:
+            if name := entry.key.link_name():
+                _link(folder / name, entry.record)
 
 
-def _append(path: Path, data: bytes) -> int:
-    """Append to the file that is the index when we are done; returns its size."""
-    for _ in range(10):  # somebody may put another one in its place while we wait for the lock
-        with _locked(path) as (descriptor, _):
-            size = os.lseek(descriptor, 0, os.SEEK_END)
-            # The last line may have been torn off, by a full disk or a machine that went down.
-            torn = size and os.pread(descriptor, 1, size - 1) != b"\n"
-            os.write(descriptor, b"\n" + data if torn else data)
-            if _is_at(descriptor, path):
-                return size + len(data)
-    return 0
-
-
-def _rewrite(new: Iterable[Entry], env: Mapping[str, str]) -> None:
-    """Put a file without damage in the place of the index, with these entries too; of too many the newer half."""
-    path = index_file(env)
-    if path is None or not _may_write(path):
-        return
-    with suppress(OSError), _locked(path) as (descriptor, locked):
-        if not locked or not _is_at(descriptor, path):
-            return  # the lines that others append meanwhile would be lost; somebody will do it later
-        data = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
-        kept = sorted(_parse(data + b"\n" + b"".join(entry.to_line() for entry in new))[0], key=lambda one: one.order)
-        if len(data) > MAX_LINES * LINE or len(kept) > MAX_LINES:
-            kept = kept[len(kept) // 2 :]
-        _replace(path, b"".join(entry.to_line() for entry in kept))
-
-
-def _replace(path: Path, data: bytes) -> None:
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+def _link(link: Path, record: str) -> None:
     try:
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[tuple[int, bool]]:
-    """The index, open to append, and whether nobody else appends or rewrites it meanwhile.
-
-    Where there are no locks (some NFS), or somebody holds one for ever, appending works without.
-    """
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
-    descriptor = os.open(path, flags, 0o600)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError("the index is no file")
-        yield descriptor, run_files.lock(descriptor, PATIENCE)
-    finally:
-        os.close(descriptor)  # which ends the lock
-
-
-def _is_at(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except OSError:
-        return False
+        os.symlink(record, link)
+    except FileExistsError:
+        if not os.path.isfile(link):  # the run's directory was moved
+            temporary = link.with_name(f".{os.urandom(8).hex()}")
+            os.symlink(record, temporary)
+            try:
+                os.replace(temporary, link)
+            except OSError:
+                os.unlink(temporary)
+                raise
 
 
 def _may_write(path: Path) -> bool:
-    """Whether the place is ours: root under sudo would leave files that their owner cannot use any more."""
+    """Whether the index belongs to this user: root under sudo must not leave files that their owner cannot change."""
     if os.geteuid():
         return True
     for place in (path, *path.parents):
@@ -252,33 +259,53 @@ def _may_write(path: Path) -> bool:
     return False
 
 
-# The records
+# The index of version 0.1.0, a file with a line of JSON for each run. It is read, never written.
+
+
+def _read_runs_jsonl(path: Path) -> dict[RunKey, str]:
+    try:
+        data = path.read_bytes() if path.is_file() else b""  # opening a FIFO would block
+    except OSError:
+        return {}
+    found: dict[RunKey, str] = {}
+    for line in data.split(b"\n"):
+        with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):  # a damaged line
+            fields = json.loads(line)
+            key = RunKey(fields["created"], fields["job"], fields["cluster"], _digest(fields["from"]), fields["name"])
+            if key.link_name() and os.path.isabs(fields["record"]):
+                found[key] = fields["record"]
+    return found
+
+
+# Records
 
 
 def _entry(run: Run, own: bool = True) -> Entry:
-    return Entry(run.record, run.name, run.job_id, run.created, run.cluster, run.submit_dir, own)
+    return Entry(RunKey(run.created, run.job_id, run.cluster, _digest(run.submit_dir), run.name), run.record, own)
 
 
-def _beside(folder: str, indexed: Mapping[str, Entry]) -> Iterator[Entry]:
-    """The records in a directory; a file that is none is passed over."""
+def _entries_in(directory: Path, index: _Index, env: Mapping[str, str]) -> list[Entry]:
+    """The runs whose records are in a directory. Those that are not in the index are entered."""
     try:
-        names = sorted(name for name in os.listdir(folder) if re.search(r"_\d{8}-\d{6}(-\d+)?\.json$", name))
+        names = sorted(name for name in os.listdir(directory) if _RECORD.fullmatch(name))
     except OSError:
-        return
-    for name in names:
-        path = os.path.join(folder, name)
-        known = indexed.get(path)
-        entry = known if known is not None and known.job_id else _look_at(path)
+        return []
+    found = []
+    for path in (os.path.join(directory, name) for name in names):
+        known = index.entry_of(path)
+        entry = known if known is not None and known.job_id else _read_entry(path)
         if entry is not None:
-            yield entry
+            found.append(entry)
+    _enter((entry for entry in found if entry.own and index.entry_of(entry.record) is None), env)
+    return found
 
 
-def _look_at(path: str) -> Entry | None:
+def _read_entry(path: str) -> Entry | None:
+    """The run of a record; None if the file is not a record that can be read."""
     try:
-        # No pipe, which would keep us waiting for ever.
-        if not stat.S_ISREG((status := os.stat(path)).st_mode):
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):  # opening a FIFO would block
             return None
-        entry = _entry(records.read(path), own=status.st_uid == os.geteuid())
-        return entry if _entry_of(json.loads(entry.to_line())) else None
-    except (OSError, ValueError, UsageError):  # gone, unreadable, damaged, or of a newer version
+        return _entry(records.read(path), own=status.st_uid == os.geteuid())
+    except (OSError, ValueError, UsageError):
         return None

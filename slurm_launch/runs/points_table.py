@@ -1,4 +1,4 @@
-"""The table of a sweep, `<name>.points.csv`: which point each task of its array has. For people and spreadsheets too.
+"""The table of a sweep, `<name>.points.csv`: the point of each array task, also for spreadsheets.
 
 task,job,lr,seed,log
 0,1234_0,1e-3,0,/home/me/test_20261116-025047_0.log
@@ -15,11 +15,11 @@ from slurm_launch.runs import files as run_files
 from slurm_launch.runs.record import Run
 from slurm_launch.slurm import array_ids
 
-_BEFORE, _AFTER = ["task", "job"], ["log"]  # the columns around the keys: these may have any names
+_BEFORE, _AFTER = ["task", "job"], ["log"]  # the columns around those of the keys, whose names are free
 
 
 def write(run: Run, keys: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Create the table of a run that has its job; one that exists is never overwritten."""
+    """Create the table of a submitted run; an existing file is never overwritten."""
     if run.points is None:
         return
     stem = run.log.removesuffix(".log")
@@ -36,7 +36,7 @@ def write(run: Run, keys: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def read(run: Run) -> dict[int, dict[str, str]]:
-    """The point of each task, by its number. Nothing of a run that is no sweep, or whose table is gone or damaged."""
+    """The point of each task by its number; empty without a sweep, or if the table is missing or damaged."""
     if run.points is None:
         return {}
     try:

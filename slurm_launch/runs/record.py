@@ -1,4 +1,4 @@
-"""The record of a run, `<name>.json`: what status, logs, cancel and watch will know about it."""
+"""The record of a run, `<name>.json`: what status, logs, cancel and watch read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -28,8 +28,8 @@ class Run:
     name: str
     exp_name: str
     spec: dict[str, Any]  # the values given, by their YAML keys
-    job_id: str | None  # None: sbatch was interrupted, so nobody knows whether there is a job
-    cluster: str | None  # in a federation
+    job_id: str | None  # None: sbatch was interrupted, so it is unknown whether there is a job
+    cluster: str | None  # of a federation, or sbatch.REHEARSAL_CLUSTER
     script: str
     log: str
     record: str
@@ -42,13 +42,13 @@ class Run:
     host: str
     version: str
     schema: int = SCHEMA
-    cancelled: dict[str, str] = field(default_factory=dict)  # when we were asked to end what: 12, 12_3 or 12_[4-9]
-    tasks: dict[str, Any] = field(default_factory=dict)  # how each job or task of an array ended, once that is known
-    array: str | None = None  # the tasks of its array, whichever way they came about: 0-11%4
-    points: str | None = None  # the table of a sweep's points
-    script_sha256: str | None = None  # of the script as we wrote it: people edit them
-    resubmitted: dict[str, str] = field(default_factory=dict)  # 12_[3,7]: name or record of the run that they are now
-    grow: str | None = None  # the job that was submitted with it, by --grow
+    cancelled: dict[str, str] = field(default_factory=dict)  # time of each `cancel`, by 12, 12_3 or 12_[4-9]
+    tasks: dict[str, Any] = field(default_factory=dict)  # how each job or array task ended, once that is known
+    array: str | None = None  # the tasks of its array, from --array, --sweep or --chain: 0-11%4
+    points: str | None = None  # path of the table of a sweep's points
+    script_sha256: str | None = None  # of the script as generated: users edit scripts
+    resubmitted: dict[str, str] = field(default_factory=dict)  # 12_[3,7]: name or record of the run that repeats them
+    grow: str | None = None  # ID of the job that --grow submitted with it
 
     @property
     def array_indexes(self) -> str | None:
@@ -59,20 +59,20 @@ class Run:
 
     @property
     def logs(self) -> str:
-        """The log, or the pattern for those of an array's tasks: then there is no `log`."""
+        """The path of the log; of an array, the pattern of its tasks' logs (`log` does not exist then)."""
         return self.log.removesuffix(".log") + "_*.log" if self.array_indexes else self.log
 
     def with_job(self, job_id: str, cluster: str | None, submitted: str) -> Run:
         return replace(self, job_id=job_id, cluster=cluster, submitted=submitted)
 
     def cancelled_at(self, task_id: str) -> str | None:
-        """When we were asked to end a job, or a task of an array; None: never."""
+        """When `cancel` was first used on a job or an array task; None: never."""
         wanted = set(array_ids.task_ids(task_id))
-        times = [time for ids, time in self.cancelled.items() if ids == self.job_id or wanted <= _ids(ids)]
+        times = [time for ids, time in self.cancelled.items() if ids == self.job_id or wanted <= _expand(ids)]
         return min(times, default=None)
 
-    def run_again(self) -> dict[str, str]:
-        """Which of its tasks, or its job, were run again, and as which run; the last time counts."""
+    def resubmitted_as(self) -> dict[str, str]:
+        """The run that repeats each resubmitted task, or the job; of several the last."""
         return {one: name for ids, name in self.resubmitted.items() for one in array_ids.task_ids(ids)}
 
     def to_json(self) -> str:
@@ -81,15 +81,15 @@ class Run:
 
 
 def user_name() -> str:
-    """Who we are to the records: by the environment, as for every program."""
+    """The name of the current user, from the environment where it is set there."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a uid without a name
         return str(os.getuid())
 
 
-@cache  # an array may have thousands of tasks, and each is asked for
-def _ids(text: str) -> frozenset[str]:
+@cache  # called for each of the thousands of tasks that an array may have
+def _expand(text: str) -> frozenset[str]:
     return frozenset(array_ids.task_ids(text))
 
 
@@ -99,12 +99,12 @@ def write(run: Run) -> None:
 
 
 def update(run: Run) -> None:
-    """Put the record in the place of its former self."""
+    """Replace the record atomically."""
     run_files.replace_record(Path(run.record), run.to_json().encode("ascii"))
 
 
 def change(record: str, function: Callable[[Run], Run]) -> Run:
-    """Change a record as it is now, not as it was read a while ago: others may have written there meanwhile."""
+    """Apply a function to the record as it is now: other processes may have changed it since it was read."""
     with run_files.locked(Path(record)):
         before = read(record)
         after = function(before)
@@ -114,70 +114,129 @@ def change(record: str, function: Callable[[Run], Run]) -> Run:
 
 
 def read(path: str | os.PathLike[str]) -> Run:
-    """The record in a file; one that is damaged or from a newer version is an error that says so."""
+    """Read a record. Raises UsageError if it is missing, damaged or written by a newer version."""
     at = os.fspath(path)
     try:
         data = json.loads(Path(at).read_bytes())
     except OSError as error:
         raise UsageError(f"cannot read the record: {error.strerror or error}", at=at) from None
-    except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, or JSON out of its mind
-        raise _damaged(at, f"it is no JSON ({error})") from None
+    except (ValueError, RecursionError) as error:  # not UTF-8, not JSON, or nested too deeply
+        raise _damaged(at, f"it is not valid JSON ({error})") from None
     if not isinstance(data, dict) or not isinstance(data.get("schema"), int):
         raise _damaged(at, "it has no schema number")
     if data["schema"] > SCHEMA:
-        hint = f"its schema is {data['schema']}, this one knows {SCHEMA}: use the slurm-launch that wrote it"
+        hint = f"its schema is {data['schema']}, this version reads {SCHEMA}: use the slurm-launch that wrote it"
         raise UsageError("the record was written by a newer slurm-launch", at=at, hint=hint)
-    return _where_it_is(_checked(data, at), os.path.abspath(at))
+    return _relocated(_parse(data, at), os.path.abspath(at))
 
 
-def _checked(data: Mapping[str, Any], at: str) -> Run:
-    known = {one.name: str(one.type) for one in fields(Run)}
-    later: dict[str, Any] = {"cancelled": {}, "tasks": {}, "resubmitted": {}}
-    later |= dict.fromkeys(("array", "points", "script_sha256", "grow"))
-    data = {**later, **data}  # these are unknown to the first records
-    if not isinstance(data["cancelled"], dict):  # one time, or none, for all of it
-        data["cancelled"] = {} if data["cancelled"] is None else {str(data.get("job_id")): data["cancelled"]}
-    kinds: dict[str, Any] = {
-        "str": str,
-        "str | None": (str, type(None)),
-        "int": int,
-        "dict[str, Any]": dict,
-        "dict[str, str]": dict,
-        "list[str]": list,
-    }
-    for name, kind in known.items():
-        if name not in data:
-            raise _damaged(at, f"{name} is missing")
-        if not isinstance(data[name], kinds[kind]):
-            raise _damaged(at, f"{name} is {type(data[name]).__name__}")
-        if isinstance(data[name], str) and "\0" in data[name]:
-            raise _damaged(at, f"{name} has a zero byte in it")
-    if data["job_id"] is not None and not re.fullmatch(r"\d{1,18}", data["job_id"], re.ASCII):
-        raise _damaged(at, "job_id is no number")
-    times = [(name, data[name]) for name in ("created", "submitted") if data[name] is not None]
-    for name, time in (*times, *(("cancelled", time) for time in data["cancelled"].values())):
-        if not _is_time(time):
-            raise _damaged(at, f"{name} is no time")
-    if not all(isinstance(name, str) and "\0" not in name for name in data["resubmitted"].values()):
-        raise _damaged(at, "resubmitted names no run")
-    return Run(**{name: data[name] for name in known})
+def _parse(data: Mapping[str, Any], at: str) -> Run:
+    """The run in a record. Keys that the first version did not write have defaults; unknown keys are ignored."""
+    fields = _Fields(data, at)
+    return Run(
+        name=fields.text("name"),
+        exp_name=fields.text("exp_name"),
+        spec=fields.mapping("spec"),
+        job_id=fields.job_id(),
+        cluster=fields.optional_text("cluster"),
+        script=fields.text("script"),
+        log=fields.text("log"),
+        record=fields.text("record"),
+        run_dir=fields.text("run_dir"),
+        submit_dir=fields.text("submit_dir"),
+        created=fields.time("created", fields.text("created")),
+        submitted=fields.optional_time("submitted"),
+        argv=fields.texts("argv"),
+        user=fields.text("user"),
+        host=fields.text("host"),
+        version=fields.text("version"),
+        schema=data["schema"],
+        cancelled=fields.cancelled(),
+        tasks=fields.mapping("tasks", {}),
+        array=fields.optional_text("array", None),
+        points=fields.optional_text("points", None),
+        script_sha256=fields.optional_text("script_sha256", None),
+        resubmitted=fields.resubmitted(),
+        grow=fields.optional_text("grow", None),
+    )
 
 
-def _is_time(text: object) -> bool:
-    try:
-        return isinstance(text, str) and datetime.fromisoformat(text).tzinfo is not None
-    except ValueError:
-        return False
+_REQUIRED: Any = object()  # the default of a key that must be present
 
 
-def _where_it_is(run: Run, at: str) -> Run:
-    """A run whose directory was moved or copied: its log and its table have gone along.
+class _Fields:
+    """The values of a record by key, each with the type that it must have. Raises UsageError for a damaged record."""
 
-    Its script is how Slurm knows the job."""
+    def __init__(self, data: Mapping[str, Any], at: str) -> None:
+        self._data = data
+        self._at = at
+
+    def _get(self, key: str, kind: type | tuple[type, ...], default: Any = _REQUIRED) -> Any:
+        value = self._data.get(key, default)
+        if value is _REQUIRED:
+            raise _damaged(self._at, f"{key} is missing")
+        if not isinstance(value, kind):
+            raise _damaged(self._at, f"{key} is {type(value).__name__}")
+        if isinstance(value, str) and "\0" in value:
+            raise _damaged(self._at, f"{key} contains a null byte")
+        return value
+
+    def text(self, key: str) -> str:
+        return str(self._get(key, str))
+
+    def optional_text(self, key: str, default: Any = _REQUIRED) -> str | None:
+        value: str | None = self._get(key, (str, type(None)), default)
+        return value
+
+    def mapping(self, key: str, default: Any = _REQUIRED) -> dict[str, Any]:
+        value: dict[str, Any] = self._get(key, dict, default)
+        return value
+
+    def texts(self, key: str) -> list[str]:
+        value: list[str] = self._get(key, list)
+        return value
+
+    def job_id(self) -> str | None:
+        job_id = self.optional_text("job_id")
+        if job_id is not None and not re.fullmatch(r"\d{1,18}", job_id, re.ASCII):
+            raise _damaged(self._at, "job_id is not a number")
+        return job_id
+
+    def time(self, key: str, text: object) -> str:
+        """An ISO 8601 time with its zone."""
+        with suppress(ValueError):
+            if isinstance(text, str) and datetime.fromisoformat(text).tzinfo is not None:
+                return text
+        raise _damaged(self._at, f"{key} is not a time")
+
+    def optional_time(self, key: str) -> str | None:
+        text = self.optional_text(key)
+        return None if text is None else self.time(key, text)
+
+    def cancelled(self) -> dict[str, str]:
+        """In the first records this is one time for the whole job, or null."""
+        value = self._data.get("cancelled")
+        if value is None:
+            return {}
+        times = value if isinstance(value, dict) else {str(self.job_id()): value}
+        return {ids: self.time("cancelled", time) for ids, time in times.items()}
+
+    def resubmitted(self) -> dict[str, str]:
+        runs = self.mapping("resubmitted", {})
+        if not all(isinstance(name, str) and "\0" not in name for name in runs.values()):
+            raise _damaged(self._at, "resubmitted does not name a run")
+        return runs
+
+
+def _relocated(run: Run, at: str) -> Run:
+    """The run with the paths of its log and its table, if its directory was moved or copied.
+
+    The path of the script stays: Slurm knows the job by it.
+    """
     if at == run.record:
         return run
     with suppress(OSError):
-        if os.path.samefile(at, run.record):  # through a link
+        if os.path.samefile(at, run.record):  # reached through a link
             return run
     folder = os.path.dirname(at)
 
@@ -188,5 +247,5 @@ def _where_it_is(run: Run, at: str) -> Run:
 
 
 def _damaged(at: str, why: str) -> UsageError:
-    hint = "the script beside it has the whole spec; `squeue --me` lists the jobs"
+    hint = "the script next to it contains the whole spec; `squeue --me` lists your jobs"
     return UsageError(f"the record is damaged: {why}", at=at, hint=hint)

@@ -1,3 +1,3 @@
-"""Slurm's language: commands, parsers, hostlists, times and array IDs, and the client that runs the queries. Knows
-no spec and no run.
+"""Slurm's commands and their output: argument lists, parsers, hostlists, times, array IDs, and the client that runs the
+queries. Independent of specs and runs.
 """

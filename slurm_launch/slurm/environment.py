@@ -1,4 +1,4 @@
-"""The environment of Slurm's commands: what sbatch and the query commands may see of the user's."""
+"""The environment of Slurm's commands: which of the user's variables sbatch and the query commands get."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from dataclasses import dataclass, field
 _OUTER = ("SBATCH_", "SLURM_", "SRUN_", "PMI_", "PMI2_", "PMIX_")
 _OUTER_RAY = ("RAY_ADDRESS", "RAY_AUTH_", "RAY_JOB_CONFIG_JSON_ENV_VAR")
 
-# They say which Slurm is meant, who asks it and how it prints times: never set by an outer job, nor part of a job.
+# They select the Slurm, the user and the format of times. Slurm does not set them in a job.
 KEPT = frozenset({"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT", "SLURM_TIME_FORMAT"})
 
 
 @dataclass(frozen=True)
-class Dropped:
-    """The variables that sbatch does not get to see."""
+class RemovedVariables:
+    """The variables that are removed for sbatch."""
 
     values: Mapping[str, str] = field(default_factory=dict, repr=False)  # by name, sorted; some are secrets
-    outer_job: str | None = None  # the job from within which this one is submitted
+    outer_job: str | None = None  # ID of the job inside which this one is submitted
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self.values)
 
 
-def of_outer_job(env: Mapping[str, str]) -> tuple[str, ...]:
-    """Which variables a script of ours has set for the command from within which we are called.
+def outer_job_variables(env: Mapping[str, str]) -> tuple[str, ...]:
+    """The variables that a generated script has set, if this process runs inside its job.
 
-    One of them is an option's, too: SLAUNCH_RUN_DIR. Such a folder of a job is no place for another job's files.
+    SLAUNCH_RUN_DIR is also an option. A job sets it to its own folder, which must not get the files of another job.
     """
     names = [name for name in ("SLAUNCH_NODE_DIR", "SLAUNCH_RESTART", "SLAUNCH_LINK") if name in env]
     if {"SLAUNCH_RESTART", "SLAUNCH_LINK"} & set(names) and env.get("SLAUNCH_RUN_DIR", "").endswith(".run"):
@@ -35,28 +35,28 @@ def of_outer_job(env: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def scrub(env: Mapping[str, str], given: Collection[str] = ()) -> tuple[dict[str, str], Dropped]:
-    """The environment for sbatch: without what would override the script or leak from an outer job or Ray.
+def submit_env(env: Mapping[str, str], given: Collection[str] = ()) -> tuple[dict[str, str], RemovedVariables]:
+    """The environment for sbatch, without variables that override directives or belong to an outer job or its Ray.
 
-    `given` names the directives that the user wrote by hand: `--clusters` among them beats SLURM_CLUSTERS.
+    `given` names the directives that the user has set: `--clusters` takes precedence over SLURM_CLUSTERS.
     """
     kept = KEPT - {"SLURM_CLUSTERS"} if {"cluster", "clusters"} & set(given) else KEPT
-    ours = of_outer_job(env)  # among them the mark by which a job finds its processes in the end
+    own = outer_job_variables(env)  # with SLAUNCH_NODE_DIR a job recognizes its own processes at the end
     names = tuple(
-        sorted(name for name in env if name in ours or (name.startswith(_OUTER + _OUTER_RAY) and name not in kept))
+        sorted(name for name in env if name in own or (name.startswith(_OUTER + _OUTER_RAY) and name not in kept))
     )
     outer_job = env.get("SLURM_JOB_ID") or env.get("SLURM_JOBID") or None
     clean = {name: value for name, value in env.items() if name not in names}
-    return clean, Dropped({name: env[name] for name in names}, outer_job)
+    return clean, RemovedVariables({name: env[name] for name in names}, outer_job)
 
 
 def query_env(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment for squeue, scontrol and sacct: no default of the user's may change what we parse.
+    """The environment for squeue, scontrol and sacct, without variables that change the output.
 
-    Times are UTC, and the list of an array's tasks is not cut short.
+    Times are UTC, and lists of array tasks are not truncated.
     """
     own = ("SQUEUE_", "SACCT_", "SCONTROL_", *_OUTER)
-    keep = KEPT - {"SLURM_CLUSTERS"}  # the record knows the cluster
+    keep = KEPT - {"SLURM_CLUSTERS"}  # the record names the cluster
     clean = {name: value for name, value in env.items() if name in keep or not name.startswith(own)}
-    # Slurm's times have no zone; and where the clocks are put back an hour comes twice.
+    # Slurm's times have no zone, and at the end of daylight saving time an hour occurs twice.
     return clean | {"SLURM_TIME_FORMAT": "standard", "TZ": "UTC0", "SLURM_BITSTR_LEN": "0"}

@@ -6,9 +6,9 @@ MAX_HOSTS = 100_000
 
 
 def expand(text: str) -> list[str]:
-    """The hosts that a hostlist names.
+    """The hosts in a hostlist.
 
-    The only use of python-hostlist (GPL-2.0-or-later). Its own limit makes it reject an absurd range quickly.
+    The only use of python-hostlist (GPL-2.0-or-later). MAX_SIZE makes it reject huge ranges quickly.
     """
     import hostlist  # type: ignore[import-untyped]
 

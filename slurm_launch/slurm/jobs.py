@@ -1,7 +1,4 @@
-"""Jobs that are there: how Slurm is asked about them and told to end them, and what its answers mean.
-
-Argv builders and parsers, without input or output; slurm.py has what a submission needs.
-"""
+"""Submitted jobs: the commands that query, cancel and enter them, and the parsers of their output. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +11,14 @@ from slurm_launch.errors import SlurmUnavailable
 from slurm_launch.process import Result
 from slurm_launch.slurm import hostlist
 
-# Asking
+# Commands
 
 
 def show_job_argv(job_id: str, cluster: str | None = None) -> list[str]:
     return ["scontrol", *_on(cluster), "show", "job", "-o", job_id]
 
 
-# What is asked of each. Free text comes last: it may hold the mark between two fields.
+# The fields of the output. Free text comes last: it may contain the separator.
 _SQUEUE = (
     "JobArrayID,State,exit_code,Reason,RestartCnt,NumNodes,NodeList,Partition,UserName,SubmitTime,StartTime,EndTime"
 )
@@ -29,9 +26,10 @@ _SACCT = "JobID,State,ExitCode,AllocNodes,NodeList,Partition,User,Submit,Start,E
 
 
 def squeue_argv(job_ids: str, cluster: str | None = None, *, each_task: bool = False) -> list[str]:
-    """Jobs, or all tasks of arrays, ended ones too as long as Slurm keeps them in mind.
+    """Jobs or all tasks of arrays by ID, separated by commas; ended ones too, as long as slurmctld keeps them.
 
-    Several ids are separated by commas. With `each_task` those that wait together have lines of their own too."""
+    With `each_task`, each pending task of an array has its own line.
+    """
     each = ["-r"] if each_task else []
     return ["squeue", *_on(cluster), "-h", "-t", "all", *each, "-j", job_ids, "-O", _squeue_format()]
 
@@ -41,31 +39,31 @@ def squeue_user_argv(user: str, clusters: Collection[str] = ()) -> list[str]:
     return ["squeue", *_on(",".join(clusters)), "-h", "-t", "all", "-u", user, "-O", _squeue_format()]
 
 
-def squeue_waiting_argv(partition: str, cluster: str | None = None) -> list[str]:
-    """All jobs that wait in a partition, as far as Slurm shows those of other people."""
+def squeue_pending_argv(partition: str, cluster: str | None = None) -> list[str]:
+    """All pending jobs of a partition; a site may hide those of other users."""
     return ["squeue", *_on(cluster), "-h", "-t", "PENDING", "-p", partition, "-o", "%i|%Q|%u|%r"]
 
 
 def _squeue_format() -> str:
-    return ",".join(f"{name}:|" for name in [*_SQUEUE.split(","), "Command", "Name"])  # no width: nothing is cut
+    return ",".join(f"{name}:|" for name in [*_SQUEUE.split(","), "Command", "Name"])  # no width: nothing is truncated
 
 
 def sacct_argv(job_ids: str, cluster: str | None = None) -> list[str]:
-    """Allocations only (-X), one line for each task of an array; several ids are separated by commas."""
+    """Jobs by ID, separated by commas: allocations only (-X), one line for each array task."""
     return ["sacct", *_on(cluster), "-n", "-X", "-P", "-j", job_ids, f"--format={_SACCT}"]
 
 
 def scancel_argv(job_ids: Collection[str], cluster: str | None = None, *, state: str | None = None) -> list[str]:
-    """End jobs, those in that state or all: SIGTERM for their scripts and their steps at the same moment."""
+    """Cancel jobs, all or those in one state: SIGTERM to their scripts and their steps at the same time."""
     return ["scancel", *_on(cluster), *([f"--state={state}"] if state else []), *job_ids]
 
 
 def terminate_argv(job_ids: Collection[str], cluster: str | None = None) -> list[str]:
-    """Ask scripts to end their jobs by themselves; the steps do not feel it."""
+    """Send SIGTERM to the scripts only, which then end their jobs."""
     return ["scancel", *_on(cluster), "--batch", "--signal=TERM", *job_ids]
 
 
-# What of our environment a step gets to see: the terminal, and where its bash is.
+# The variables that a step gets: those of the terminal, and PATH for bash.
 _STEP_ENV = "PATH,TERM,COLORTERM,NO_COLOR"
 
 
@@ -78,11 +76,11 @@ def step_argv(
     pty: bool = False,
     unbuffered: bool = False,
 ) -> list[str]:
-    """srun for one more program in a running job, without a claim to resources of its own.
+    """srun for one more program in a running job, without resources of its own.
 
-    `parts` are the nodes of each component, if it has several. It says everything itself: what a step inherits differs
-    by version. Unbuffered, its output is that of a terminal and comes at once, byte by byte; else Slurm waits for the
-    end of a line."""
+    `parts` are the nodes of each component of a heterogeneous job. All options are explicit: what a step inherits
+    depends on the version of Slurm. With `unbuffered`, output is forwarded at once; otherwise by line.
+    """
     words = ["srun", *_on(cluster), f"--jobid={job_id}", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={node}"]
     words += [f"--het-group={component_of(node, parts)}"] if parts else []
     words += ["--cpu-bind=none", "--mpi=none", "--disable-status", "--chdir=/", f"--export={_STEP_ENV}"]
@@ -90,7 +88,7 @@ def step_argv(
 
 
 def component_of(node: str, parts: Sequence[str]) -> int:
-    """The place of the component that has this node; the first has the head."""
+    """The number of the component that a node belongs to; component 0 has the head node."""
     return next((place for place, nodes in enumerate(parts) if nodes and node in hostlist.expand(nodes)), 0)
 
 
@@ -100,16 +98,41 @@ def _on(cluster: str | None) -> list[str]:
 
 # The state of a job
 
-_ENDED = re.compile(
-    "BOOT_FAIL|CANCELLED|COMPLETED|DEADLINE|FAILED|LAUNCH_FAILED|NODE_FAIL|OUT_OF_MEMORY|PREEMPTED|REVOKED|TIMEOUT"
+FINAL_STATES = frozenset(
+    [
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "LAUNCH_FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "REVOKED",
+        "TIMEOUT",
+    ]
 )
+PENDING_STATES = frozenset(
+    ["PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD", "REQUEUE_FED", "EXPEDITING"]
+)
+
+
+def is_final(state: str) -> bool:
+    """Whether a job in this state has ended."""
+    return state in FINAL_STATES
+
+
+def is_pending(state: str) -> bool:
+    """Whether a job in this state is waiting to be started, for the first time or again."""
+    return state in PENDING_STATES
 
 
 @dataclass(frozen=True)
 class JobState:
     """One job, or one task of an array."""
 
-    id: str  # 12, or 12_3 for a task, or 12_[4-9] for tasks that still wait together; of several components the first's
+    id: str  # 12; 12_3 for a task; 12_[4-9] for pending tasks; of a heterogeneous job the ID of its first component
     state: str
     exit_code: int = 0
     signal: int = 0
@@ -120,19 +143,19 @@ class JobState:
     partition: str | None = None
     user: str | None = None
     name: str | None = None
-    script: str | None = None  # its path, or the line with which it was submitted
+    script: str | None = None  # its path, or the command line of its submission
     submitted: datetime | None = None
-    started: datetime | None = None  # while it waits: when Slurm expects it to
-    end: datetime | None = None  # while it runs: when its time is over
+    started: datetime | None = None  # of a pending job: the expected start
+    end: datetime | None = None  # of a running job: when its time limit is reached
     parts: tuple[str, ...] = ()  # the nodes of each component of a heterogeneous job
 
     @property
     def ended(self) -> bool:
-        return _ENDED.fullmatch(self.state) is not None
+        return is_final(self.state)
 
     @property
     def code(self) -> int | None:
-        """The exit code of the job's script, if the script ended by itself."""
+        """The exit code of the job's script, if it was not killed."""
         if self.state == "COMPLETED":
             return 0
         if self.state == "FAILED" and self.exit_code and not self.signal and self.reason != "JobLaunchFailure":
@@ -140,27 +163,28 @@ class JobState:
         return None
 
 
-def no_answer(result: Result) -> SlurmUnavailable:
-    """The error that a failed question is."""
-    said = (result.stderr or result.stdout).strip() or f"{result.argv[0]} ended with code {result.returncode}"
-    hint = "`scontrol ping` tells whether it is up; try again later"
-    return SlurmUnavailable(f"Slurm does not answer:\n{said}", hint=hint)
+def unreachable(result: Result) -> SlurmUnavailable:
+    """The error of a query that failed, with Slurm's own message."""
+    message = (result.stderr or result.stdout).strip() or f"{result.argv[0]} exited with code {result.returncode}"
+    hint = "check slurmctld with `scontrol ping`; try again later"
+    return SlurmUnavailable(f"cannot reach slurmctld: {message}", hint=hint)
 
 
 def is_gone(stderr: str) -> bool:
-    """Whether scontrol or squeue says that it does not know the job (any more)."""
+    """Whether scontrol or squeue failed because slurmctld does not know the job, or no longer."""
     return "Invalid job id" in stderr
 
 
 def parse_show_job(stdout: str) -> list[JobState]:
     """`scontrol show job -o`: one entry, or one for each task of an array."""
-    return _whole([state for line in stdout.splitlines() if (state := _shown_job(line)) is not None])
+    return _merge_components([state for line in stdout.splitlines() if (state := _parse_job_line(line)) is not None])
 
 
-def _whole(states: Iterable[JobState]) -> list[JobState]:
-    """The components of heterogeneous jobs, 12+0 and 12+1, as one job: the first's state, and the nodes of all.
+def _merge_components(states: Iterable[JobState]) -> list[JobState]:
+    """Merge the components of heterogeneous jobs, 12+0 and 12+1: the state of the first, and the nodes of all.
 
-    The first has the script, and with it ends the job. Slurm tells of them in any order."""
+    The first component runs the script, and the job ends with it. Slurm lists components in any order.
+    """
     found: list[JobState] = []
     components: dict[str, list[JobState]] = {}
     for state in states:
@@ -176,14 +200,14 @@ def _whole(states: Iterable[JobState]) -> list[JobState]:
             id=job,
             nodes=",".join(part.nodes for part in parts if part.nodes) or None,
             num_nodes=sum(part.num_nodes or 0 for part in parts) or None,
-            reason=next((part.reason for part in parts if part.reason), None),  # one may be all that it waits for
+            reason=next((part.reason for part in parts if part.reason), None),  # any component may keep the job pending
             parts=tuple(part.nodes or "" for part in parts),
         )
         found.append(whole)
     return found
 
 
-def _shown_job(line: str) -> JobState | None:
+def _parse_job_line(line: str) -> JobState | None:
     number = re.match(r"JobId=(\d+)(?: ArrayJobId=(\d+)(?: ArrayTaskId=(\S+))?)?", line)
     part = re.match(r"JobId=\d+ HetJobId=(\d+) HetJobOffset=(\d+)", line)
     state = re.search(r" JobState=([A-Z_]+)\S* Reason=(.*?) Dependency=.*? ExitCode=(\d+):(\d+)", line)
@@ -192,7 +216,7 @@ def _shown_job(line: str) -> JobState | None:
     job, array, task = number.groups()
     reason = None if state[2] in ("None", "") else state[2]
 
-    def told(key: str) -> str:
+    def field(key: str) -> str:
         found = re.search(rf" {key}=(.*?)(?: [A-Z]\w*=|$)", line)
         return found[1] if found and found[1] != "(null)" else ""
 
@@ -202,16 +226,16 @@ def _shown_job(line: str) -> JobState | None:
         int(state[3]),
         int(state[4]),
         reason,
-        restarts=_number(told("Restarts")),
-        num_nodes=_number(told("NumNodes").partition("-")[0]),
-        nodes=told("NodeList") or None,
-        partition=told("Partition") or None,
-        user=told("UserId").partition("(")[0] or None,
-        name=told("JobName") or None,
-        script=told("Command") or None,
-        submitted=parse_time(told("SubmitTime")),
-        started=parse_time(told("StartTime")),
-        end=parse_time(told("EndTime")),
+        restarts=_number(field("Restarts")),
+        num_nodes=_number(field("NumNodes").partition("-")[0]),
+        nodes=field("NodeList") or None,
+        partition=field("Partition") or None,
+        user=field("UserId").partition("(")[0] or None,
+        name=field("JobName") or None,
+        script=field("Command") or None,
+        submitted=parse_time(field("SubmitTime")),
+        started=parse_time(field("StartTime")),
+        end=parse_time(field("EndTime")),
     )
 
 
@@ -222,13 +246,13 @@ def _task_id(job: str, array: str | None, task: str | None) -> str:
 
 
 def parse_squeue(stdout: str) -> list[JobState]:
-    """The answer to `squeue_argv`."""
+    """The output of `squeue_argv` and `squeue_user_argv`."""
     found = []
     keys = _SQUEUE.split(",")
     for line in stdout.splitlines():
         *values, rest = line.split("|", len(keys))
         if len(values) != len(keys):
-            continue  # a banner of the site's, or the name of a cluster
+            continue  # a banner of the site, or the name of a cluster
         field = dict(zip(keys, values, strict=True))
         script, _, name = rest.removesuffix("|").rpartition("|")
         code, signal = _exit_code(field["exit_code"])
@@ -251,39 +275,39 @@ def parse_squeue(stdout: str) -> list[JobState]:
                 end=parse_time(field["EndTime"]),
             )
         )
-    return _whole(found)
+    return _merge_components(found)
 
 
 @dataclass(frozen=True)
-class QueuePlace:
-    """Where a job stands among those that wait."""
+class QueuePosition:
+    """The position of a job among the pending jobs of its partition."""
 
-    place: int  # 1 is the next one
+    place: int  # 1 is next
     of: int
-    others: bool  # whether jobs of other people are among them: a site may hide these
+    others: bool  # whether jobs of other users are included: a site may hide them
 
 
-# Jobs that wait for something else than their turn.
-_NOT_YET = re.compile(r"JobHeld.*|Dependency.*|BeginTime|.*held.*", re.IGNORECASE)
+# Reasons of jobs that are not eligible to run, so they are not counted.
+_NOT_ELIGIBLE = re.compile(r"JobHeld.*|Dependency.*|BeginTime|.*held.*", re.IGNORECASE)
 
 
-def parse_place(stdout: str, job_id: str) -> QueuePlace | None:
-    """The place of a job in the answer to `squeue_waiting_argv`; None when it has none."""
-    waiting = []
+def parse_queue_position(stdout: str, job_id: str) -> QueuePosition | None:
+    """The position of a job in the output of `squeue_pending_argv`; None if it is not eligible or not pending."""
+    pending = []
     for line in stdout.splitlines():
         job, priority, user, reason = (*line.split("|", 3), "", "", "")[:4]
         job, _, component = job.partition("+")
-        if _number(priority) is not None and not _NOT_YET.fullmatch(reason) and component in ("", "0"):
-            waiting.append((-int(priority), _number(re.split(r"\D", job)[0]) or 0, job, user))
-    waiting.sort()  # of the same priority, the older one comes first
-    for place, (_, _, job, user) in enumerate(waiting, 1):
+        if _number(priority) is not None and not _NOT_ELIGIBLE.fullmatch(reason) and component in ("", "0"):
+            pending.append((-int(priority), _number(re.split(r"\D", job)[0]) or 0, job, user))
+    pending.sort()  # by priority, then by age
+    for place, (_, _, job, user) in enumerate(pending, 1):
         if job == job_id:
-            return QueuePlace(place, len(waiting), any(other != user for *_, other in waiting))
+            return QueuePosition(place, len(pending), any(other != user for *_, other in pending))
     return None
 
 
 def parse_sacct(stdout: str) -> list[JobState]:
-    """The answer to `sacct_argv`."""
+    """The output of `sacct_argv`."""
     found = []
     keys = _SACCT.split(",")
     for line in stdout.splitlines():
@@ -296,7 +320,7 @@ def parse_sacct(stdout: str) -> list[JobState]:
         found.append(
             JobState(
                 field["JobID"],
-                state[0],  # it may go on: CANCELLED by 1000
+                state[0],  # more may follow: CANCELLED by 1000
                 code,
                 signal,
                 num_nodes=_number(field["AllocNodes"]) or None,
@@ -310,11 +334,11 @@ def parse_sacct(stdout: str) -> list[JobState]:
                 end=parse_time(field["End"]),
             )
         )
-    return _whole(found)
+    return _merge_components(found)
 
 
 def parse_time(text: str) -> datetime | None:
-    """A time of Slurm's, which `query_env` makes UTC; None for `Unknown`, `None` and `N/A`."""
+    """A time in Slurm's output, which is UTC with `query_env`; None for `Unknown`, `None` and `N/A`."""
     try:
         return datetime.fromisoformat(text).replace(tzinfo=timezone.utc) if len(text) == 19 else None
     except ValueError:
@@ -322,7 +346,7 @@ def parse_time(text: str) -> datetime | None:
 
 
 def _exit_code(text: str) -> tuple[int, int]:
-    """Code and signal, of `3:0` or, from squeue before 23.11, of a status as wait(2) gives it."""
+    """Exit code and signal of `3:0` or, for squeue before 23.11, of a status as in wait(2)."""
     if ":" in text:
         code, _, signal = text.partition(":")
         return _number(code) or 0, _number(signal) or 0

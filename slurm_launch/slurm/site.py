@@ -1,4 +1,4 @@
-"""What Slurm tells of a whole site: argv builders and parsers, as in slurm.py. No input or output here."""
+"""The configuration, partitions, nodes and accounts of a cluster: the commands that query them, and parsers. Pure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from math import inf
 
 from slurm_launch.slurm import times
 
-# Asking
+# Commands
 
 VERSION_ARGV = ["sinfo", "--version"]
 CONFIG_ARGV = ["scontrol", "show", "config"]
 PARTITIONS_ARGV = ["scontrol", "show", "partition", "-o"]
 NODES_ARGV = ["scontrol", "show", "node", "-o"]
 HELP_ARGV = ["srun", "--help"]
-TEST_ARGV = ["sbatch", "--test-only"]  # the script comes by standard input
+TEST_ARGV = ["sbatch", "--test-only"]  # the script is passed on standard input
 
 
 def accounts_argv(user: str) -> list[str]:
@@ -26,29 +26,25 @@ def default_account_argv(user: str) -> list[str]:
     return ["sacctmgr", "-n", "-P", "show", "user", user, "format=defaultaccount"]
 
 
-def cancel_argv(job_id: str, cluster: str | None = None) -> list[str]:
-    return ["scancel", *(["-M", cluster] if cluster else []), job_id]
-
-
-# Answers
+# Parsers
 
 _NOTHING = ("", "(null)", "N/A", "NONE", "None")
 
 
 def parse_version(text: str) -> tuple[int, int] | None:
-    """Of `sinfo --version` (slurm 23.11.4, slurm-wlm 22.05.8) or of SLURM_VERSION."""
+    """The version in `sinfo --version` (slurm 23.11.4, slurm-wlm 22.05.8) or SLURM_VERSION."""
     found = re.search(r"(\d{1,9})\.(\d{1,9})", text)
     return (int(found[1]), int(found[2])) if found else None
 
 
 def parse_config(text: str) -> dict[str, str]:
-    """`scontrol show config`, the sections at its end too; a setting without a value is not in it."""
+    """`scontrol show config` with the sections at its end; settings without a value are left out."""
     pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
     return {key.strip(): value.strip() for key, _, value in pairs if value.strip() not in _NOTHING}
 
 
 def parse_records(text: str) -> list[dict[str, str]]:
-    """`scontrol show ... -o`: a record a line. A value may have spaces, so each goes to the next ` Name=`."""
+    """`scontrol show ... -o`: one record a line. Values may contain spaces, so each ends at the next ` Name=`."""
     records = []
     for line in text.splitlines():
         parts = re.split(r"(?:^|\s)([A-Z][A-Za-z_/:]*)=", line)
@@ -75,28 +71,28 @@ class Partition:
 
     @property
     def most_nodes(self) -> int | None:
-        """The most that a job can ever get; None when that is not known."""
+        """The maximum number of nodes of a job; None if unknown."""
         return min((count for count in (self.max_nodes, self.nodes) if count), default=None)
 
     @property
     def time_limit(self) -> str | None:
-        """The limit as our own files take it; None also for one that cannot be read."""
+        """The time limit if it is finite and valid, otherwise None."""
         return self.max_time if self.max_time and times.seconds(self.max_time) < inf else None
 
     def why_closed(self, accounts: tuple[str, ...], groups: tuple[str, ...]) -> str | None:
-        """Why a user with these accounts and groups cannot run here; None when nothing speaks against it."""
+        """Why a user with these accounts and groups cannot submit here; None if nothing prevents it."""
         if self.state != "UP":
             return f"it is {self.state.lower()}"
         if self.root_only:
-            return "it is for root only"
+            return "it is restricted to root"
         if self.needs_reservation:
             return "it needs a reservation"
         if self.groups is not None and not set(self.groups) & set(groups):
-            return f"it is for the groups {', '.join(self.groups)}"
+            return f"it is restricted to the groups {', '.join(self.groups)}"
         if accounts and self.accounts is not None and not set(self.accounts) & set(accounts):
-            return f"it is for the accounts {', '.join(self.accounts)}"
+            return f"it is restricted to the accounts {', '.join(self.accounts)}"
         if accounts and set(accounts) <= set(self.denied_accounts):
-            return f"it is not for the accounts {', '.join(self.denied_accounts)}"
+            return f"it denies the accounts {', '.join(self.denied_accounts)}"
         return None
 
 
@@ -131,7 +127,7 @@ def _partition(fields: dict[str, str]) -> Partition:
 
 
 def number(text: str) -> int | None:
-    """A plain number; None for anything else, such as one that no machine means."""
+    """A number of up to 18 digits; None for anything else."""
     return int(text) if re.fullmatch(r"\d{1,18}", text, re.ASCII) else None
 
 
@@ -139,12 +135,12 @@ def number(text: str) -> int | None:
 class Node:
     name: str
     partitions: tuple[str, ...] = ()
-    gpus: dict[str, int] = field(default_factory=dict)  # type -> how many; "" is a type without a name
+    gpus: dict[str, int] = field(default_factory=dict)  # number by type; "" for GPUs without a type
     state: str = "IDLE"
 
     @property
     def available(self) -> bool:
-        """Whether jobs can run there, now or when others have ended."""
+        """Whether jobs can run on it, now or after other jobs have ended."""
         return re.search(r"DOWN|DRAIN|FAIL|MAINT|NOT_RESPONDING|UNKNOWN|FUTURE|\*", self.state) is None
 
     @property
@@ -179,23 +175,23 @@ def parse_gpus(gres: str) -> dict[str, int]:
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """One name a line (sacctmgr -n -P), each once, in the order of their appearance."""
+    """One name a line (sacctmgr -n -P), without duplicates, in order."""
     names = (line.strip().rstrip("|") for line in text.splitlines())
     return tuple(dict.fromkeys(name for name in names if _is_name(name)))
 
 
 def _is_name(text: str) -> bool:
-    """Whether a job or a profile could hold it: a name that is none does not count."""
+    """Whether the text can be a name in a job or a profile."""
     return 0 < len(text) < 256 and text.isprintable()
 
 
 def has_pyxis(srun_help: str) -> bool:
-    """Whether srun has the option of the Pyxis plugin; --container alone is Slurm's own."""
+    """Whether srun has the option of the Pyxis plugin; --container is Slurm's own."""
     return "--container-image" in srun_help
 
 
 def container_scope(plugstack: str) -> str | None:
-    """Pyxis' container_scope as plugstack.conf sets it; None when it does not."""
+    """Pyxis' container_scope in plugstack.conf; None if it is not set."""
     for line in plugstack.splitlines():
         code = line.partition("#")[0]
         found = re.search(r"\bcontainer_scope=(\w+)", code)
