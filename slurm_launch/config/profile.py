@@ -1,6 +1,6 @@
-"""The facts of a site: the keys of a profile that are no options, checked and merged.
+"""The facts in profiles: read, checked and merged.
 
-An option says how a job is to be; a fact says how the cluster is. site_rules.py draws the conclusions for a job.
+An option describes the job, a fact describes the cluster. profile_rules.py applies the facts to a job.
 """
 
 from __future__ import annotations
@@ -11,244 +11,179 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
-from slurm_launch.config.layers import (
-    Given,
-    Item,
-    Layer,
-    field_of_key,
-    merge,
-    plain,
-    plain_layer,
-    sources_of,
-)
+from slurm_launch.config import layers
+from slurm_launch.config.layers import Item, Layer, Setting, field_of_key, layer_from_values, merge, sources_of
+from slurm_launch.config.profile_keys import LIMITS, NOT_BY_PARTITION, RUNTIMES, text_list, text_value
 from slurm_launch.errors import UsageError, show
 from slurm_launch.spec import checks, container_checks
 from slurm_launch.spec.checks import BadValue
-from slurm_launch.spec.launch_spec import LaunchSpec
 
-At = Callable[..., str]  # the way to a value, key by key -> where it stands
-RUNTIMES = tuple(name for name in get_args(LaunchSpec.model_fields["container_runtime"].annotation) if name != "none")
+SourceOf = Callable[..., str]  # the keys that lead to a value -> the source of the value
 
 
 @dataclass(frozen=True)
-class Fact:
-    """What help, the starter file and the schema say of a key."""
-
-    help: str
-    example: Any
-    schema: dict[str, Any]
-
-
-_TEXT = {"type": ["string", "null"]}
-_TEXTS = {"anyOf": [{"type": "array", "items": {"type": "string"}}, _TEXT]}
-_BY_REGEX = {"type": ["object", "null"], "additionalProperties": {"type": ["string", "number"]}}
-
-FACTS: dict[str, Fact] = {
-    "extends": Fact("Another profile, below this one.", "base", _TEXT),
-    "hosts": Fact(
-        "Machines on which this profile is chosen by itself: patterns for the host name.",
-        ["login*.example.org"],
-        _TEXTS,
-    ),
-    "partitions": Fact(
-        "The partitions: options for jobs in them, and the limits max-time, max-nodes and max-gpus (on each node).",
-        {"gpu": {"time": "1:00:00", "max-time": "1-00:00:00", "max-nodes": 8, "max-gpus": 4}, "cpu": {}},
-        {"type": ["object", "null"]},  # config_text.py says the rest
-    ),
-    "gpu_types": Fact("Type of a node's GPUs: a regular expression for its name.", {"gpu0.*": "a100"}, _BY_REGEX),
-    "node_types": Fact("Type of a node: a regular expression for its name.", {"gpu.*": "fat"}, _BY_REGEX),
-    "node_prefix": Fact("What NODE[01-02] and [01-02] in --node begin with here.", "com-", _TEXT),
-    "cpu_image": Fact("Container image for jobs without GPUs.", "/images/cpu.sqsh", _TEXT),
-    "gpu_image": Fact("Container image for jobs with GPUs.", "/images/gpu.sqsh", _TEXT),
-    "container_runtimes": Fact(
-        "The container runtimes that there are.",
-        ["pyxis"],
-        {"anyOf": [{"type": "array", "items": {"enum": list(RUNTIMES)}}, {"enum": [*RUNTIMES, None]}]},
-    ),
-}
-LIMITS: dict[str, dict[str, Any]] = {
-    "max_time": {"type": ["string", "number"], "description": "The longest --time."},
-    "max_nodes": {"type": "integer", "minimum": 1, "description": "The most nodes of a job."},
-    "max_gpus": {"type": "integer", "minimum": 0, "description": "The most GPUs on each node."},
-}
-FACTS_OF_FILES = ("extends", "hosts")  # about the profile itself: which others are read, and where it is chosen
-# In a partition they would choose what has been chosen already.
-NOT_BY_PARTITION = ("partition", "profile", "config")
-
-
-@dataclass(frozen=True)
-class Partition:
-    """What holds for jobs in one partition."""
+class PartitionRules:
+    """The options and limits for jobs in one partition."""
 
     defaults: Layer
-    limits: dict[str, Given]
-    at: str = ""  # where it is named
+    limits: dict[str, Setting]
+    at: str = ""  # where the partition is named
 
 
 @dataclass(frozen=True)
-class Site:
-    """The facts; None is what nobody has said anything about, an empty mapping takes back what is said below."""
+class SiteFacts:
+    """The facts about a cluster. None: not set; an empty mapping resets what a lower profile sets."""
 
-    partitions: dict[str, Partition] | None = None
-    gpu_types: dict[str, Given] | None = None
-    node_types: dict[str, Given] | None = None
-    node_prefix: Given | None = None
-    cpu_image: Given | None = None
-    gpu_image: Given | None = None
-    container_runtimes: Given | None = None
+    partitions: dict[str, PartitionRules] | None = None
+    gpu_types: dict[str, Setting] | None = None
+    node_types: dict[str, Setting] | None = None
+    node_prefix: Setting | None = None
+    cpu_image: Setting | None = None
+    gpu_image: Setting | None = None
+    container_runtimes: Setting | None = None
 
     def __bool__(self) -> bool:
         return any(getattr(self, field.name) is not None for field in fields(self))
 
-    def over(self, low: Site) -> Site:
-        """These facts on top of others."""
+    def merged_over(self, low: SiteFacts) -> SiteFacts:
+        """These facts with precedence over those of a lower layer."""
         partitions = self.partitions
         if low.partitions and partitions:
             names = dict.fromkeys((*low.partitions, *partitions))
-            partitions = {name: _joined(low.partitions.get(name), partitions.get(name)) for name in names}
-        return Site(
+            partitions = {name: _merge_partition(low.partitions.get(name), partitions.get(name)) for name in names}
+        return SiteFacts(
             low.partitions if partitions is None else partitions,
-            _first_match(self.gpu_types, low.gpu_types),
-            _first_match(self.node_types, low.node_types),
+            _merge_patterns(self.gpu_types, low.gpu_types),
+            _merge_patterns(self.node_types, low.node_types),
             self.node_prefix or low.node_prefix,
             self.cpu_image or low.cpu_image,
             self.gpu_image or low.gpu_image,
             self.container_runtimes or low.container_runtimes,
         )
 
-    def plain(self, sortable: bool = False) -> dict[str, Any]:
-        """The facts for JSON, by YAML key, such that reading them back gives the same; `sortable`: with sorted keys."""
-        found: dict[str, Any] = {}
+    def as_json(self, sortable: bool = False) -> dict[str, Any]:
+        """The facts for JSON, by YAML key. Reading them back gives the same facts, with `sortable` also if the keys
+        have been sorted."""
+        values: dict[str, Any] = {}
         for field in fields(self):
-            about = getattr(self, field.name)
-            if field.name == "partitions" and about is not None:
-                about = {
-                    name: plain(part.defaults)
-                    | {key.replace("_", "-"): _number(given.value) for key, given in part.limits.items()}
-                    for name, part in about.items()
-                }
-            elif isinstance(about, dict):
-                about = {regex: given.value for regex, given in about.items()}
-                if sortable and len(about) > 1:  # which of them comes first matters
-                    about = [{regex: kind} for regex, kind in about.items()]
-            elif about is not None:
-                about = [item.text for item in about.value] if isinstance(about.value, tuple) else about.value
-            else:
+            fact = getattr(self, field.name)
+            if fact is None:
                 continue
-            found[field.name.replace("_", "-")] = about
-        return found
+            if field.name == "partitions":
+                value: Any = {name: _partition_as_json(rules) for name, rules in fact.items()}
+            elif isinstance(fact, dict):
+                value = {regex: setting.value for regex, setting in fact.items()}
+                if sortable and len(value) > 1:  # the order matters: the first match is used
+                    value = [{regex: kind} for regex, kind in value.items()]
+            else:
+                value = [item.text for item in fact.value] if isinstance(fact.value, tuple) else fact.value
+            values[field.name.replace("_", "-")] = value
+        return values
 
     def rows(self) -> dict[str, tuple[Any, tuple[str, ...]]]:
-        """Every single fact by the way to it, such as partitions.gpu.max-nodes, with its value and its sources."""
+        """Each single fact by its key, such as partitions.gpu.max-nodes, with its value and its sources."""
         found: dict[str, tuple[Any, tuple[str, ...]]] = {}
-        for key, value in self.plain().items():
-            about = getattr(self, key.replace("-", "_"))
-            if key == "partitions" and about:
-                for name, part in about.items():
-                    given = {**part.defaults, **part.limits}
-                    for one, text in value[name].items():
-                        found[f"{key}.{name}.{one}"] = (text, sources_of(given[one.replace("-", "_")]))
+        for key, value in self.as_json().items():
+            fact = getattr(self, key.replace("-", "_"))
+            if key == "partitions" and fact:
+                for name, rules in fact.items():
+                    settings = {**rules.defaults, **rules.limits}
+                    for option, text in value[name].items():
+                        found[f"{key}.{name}.{option}"] = (text, sources_of(settings[option.replace("-", "_")]))
                     if not value[name]:
-                        found[f"{key}.{name}"] = (None, (part.at,))
-            elif isinstance(about, dict) and about:
-                found |= {f"{key}.{pattern}": (given.value, (given.at,)) for pattern, given in about.items()}
+                        found[f"{key}.{name}"] = (None, (rules.at,))
+            elif isinstance(fact, dict) and fact:
+                found |= {f"{key}.{pattern}": (setting.value, (setting.at,)) for pattern, setting in fact.items()}
             else:
                 found[key] = (value, self.sources(key))
         return found
 
     def sources(self, key: str) -> tuple[str, ...]:
-        """Where a fact comes from; a mapping's items may come from several places."""
-        about = getattr(self, key.replace("-", "_"))
-        if isinstance(about, Given):
-            return (about.at,)
-        given = [
-            one
-            for part in (about or {}).values()
-            for one in ((*part.limits.values(), *part.defaults.values()) if isinstance(part, Partition) else (part,))
-        ]
-        return tuple(dict.fromkeys(one.at for one in given))
+        """The sources of a fact; the items of a mapping can have several."""
+        fact = getattr(self, key.replace("-", "_"))
+        if isinstance(fact, Setting):
+            return (fact.at,)
+        settings: list[Setting] = []
+        for item in (fact or {}).values():
+            if isinstance(item, PartitionRules):
+                settings += [*item.limits.values(), *item.defaults.values()]
+            else:
+                settings.append(item)
+        return tuple(dict.fromkeys(setting.at for setting in settings))
 
 
-def _joined(low: Partition | None, high: Partition | None) -> Partition:
-    parts = [part for part in (low, high) if part is not None]
-    defaults, _ = merge([part.defaults for part in parts])  # what is wrong in one was told when it was read
-    return Partition(defaults, {key: given for part in parts for key, given in part.limits.items()}, parts[-1].at)
-
-
-def _first_match(high: dict[str, Given] | None, low: dict[str, Given] | None) -> dict[str, Given] | None:
-    """The first that matches wins, so the stronger ones stand first."""
-    if high is None or low is None:
-        return low if high is None else high
-    return {**high, **{regex: given for regex, given in low.items() if regex not in high}} if high else {}
+def _partition_as_json(rules: PartitionRules) -> dict[str, Any]:
+    limits = {key.replace("_", "-"): _number(setting.value) for key, setting in rules.limits.items()}
+    return {**layers.as_json(rules.defaults), **limits}
 
 
 def _number(value: Any) -> Any:
     return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
+def _merge_partition(low: PartitionRules | None, high: PartitionRules | None) -> PartitionRules:
+    parts = [part for part in (low, high) if part is not None]
+    defaults, _ = merge([part.defaults for part in parts])  # errors were reported when each part was read
+    limits = {key: setting for part in parts for key, setting in part.limits.items()}
+    return PartitionRules(defaults, limits, parts[-1].at)
+
+
+def _merge_patterns(high: dict[str, Setting] | None, low: dict[str, Setting] | None) -> dict[str, Setting] | None:
+    """The first match is used, so those of the higher layer come first."""
+    if high is None or low is None:
+        return low if high is None else high
+    return {**high, **{regex: setting for regex, setting in low.items() if regex not in high}} if high else {}
+
+
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def read_site(facts: Mapping[str, Any], at: At) -> tuple[Site, list[UsageError]]:
-    """Facts from YAML or JSON, by field, and all that is wrong with them."""
+def read_facts(facts: Mapping[str, Any], at: SourceOf) -> tuple[SiteFacts, list[UsageError]]:
+    """Facts from YAML or JSON, by field, and the errors in them."""
     problems: list[UsageError] = []
     found: dict[str, Any] = {}
     for field, value in facts.items():
         try:
             if field == "partitions":
-                found[field] = dict(_partitions(value, at, problems))
+                found[field] = dict(_read_partitions(value, at, problems))
             elif field in ("gpu_types", "node_types"):
-                found[field] = dict(_by_regex(field, value, at, problems))
+                found[field] = dict(_read_patterns(field, value, at, problems))
             elif field == "container_runtimes":
-                found[field] = Given(tuple(_runtimes(field, value, at, problems)), at(field))
+                found[field] = Setting(tuple(_read_runtimes(field, value, at, problems)), at(field))
             else:
-                check = _prefix if field == "node_prefix" else container_checks.image
-                found[field] = Given(None if value is None else check(line(value)), at(field))
+                check = _node_prefix if field == "node_prefix" else container_checks.image
+                found[field] = Setting(None if value is None else check(text_value(value)), at(field))
         except BadValue as error:
             problems.append(_problem(field, error, at(field)))
-    return Site(**found), problems
-
-
-def texts(value: Any) -> list[str]:
-    """A list of texts; one alone stands for a list of one."""
-    if isinstance(value, Mapping):
-        raise BadValue("takes a list, not a mapping", "write [ONE, TWO]")
-    return [line(text) for text in ([] if value is None else value if isinstance(value, (list, tuple)) else [value])]
-
-
-def line(value: Any) -> str:
-    value = checks.scalar_text(value)
-    if not isinstance(value, str):
-        raise BadValue(f"has a value that is no text: {show(value)}", "write one text")
-    return checks.filled(value)
-
-
-def regex(text: str) -> str:
-    """A regular expression for the names of nodes."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", FutureWarning)  # Python is going to read it differently
-            re.compile(checks.filled(text))
-    except (re.error, OverflowError, RecursionError, FutureWarning) as error:
-        hint = "mend it; gpu[0-9]+ fits gpu1 and gpu02, com-.* all that begins with com-"
-        raise BadValue(f"has a regular expression that is not valid: {show(text)}: {error}", hint) from None
-    return text
+    return SiteFacts(**found), problems
 
 
 def _problem(field: str, error: BadValue, at: str) -> UsageError:
     return UsageError(f"{field.replace('_', '-')} {error}", at=at, hint=error.hint or None)
 
 
-def _prefix(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", text):  # Linux has no longer host names
-        raise BadValue(f"is not the beginning of a host name: {show(text)}", "write it as in com-01: com-")
+def node_regex(text: str) -> str:
+    """A valid regular expression for the names of nodes."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)  # a later Python will read it differently
+            re.compile(checks.nonempty_line(text))
+    except (re.error, OverflowError, RecursionError, FutureWarning) as error:
+        hint = "fix it; for example, gpu[0-9]+ matches gpu1 and gpu02, and com-.* all names that begin with com-"
+        raise BadValue(f"has a regular expression that is not valid: {show(text)}: {error}", hint) from None
     return text
 
 
-def _runtimes(field: str, value: Any, at: At, problems: list[UsageError]) -> Iterator[Item]:
-    for text in texts(value):
+def _node_prefix(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", text):  # the longest host name on Linux
+        raise BadValue(f"is not the beginning of a host name: {show(text)}", "for com-01, write com-")
+    return text
+
+
+def _read_runtimes(field: str, value: Any, at: SourceOf, problems: list[UsageError]) -> Iterator[Item]:
+    for text in text_list(value):
         if text in RUNTIMES:
             yield Item(text, at(field))
             continue
@@ -257,74 +192,83 @@ def _runtimes(field: str, value: Any, at: At, problems: list[UsageError]) -> Ite
         hint = (f"did you mean {close[0]!r}? " if close else "") + f"choose from {', '.join(RUNTIMES)}"
         if len(words) > 1 and all(word in RUNTIMES for word in words):
             hint = f"write [{', '.join(words)}]"
-        problems.append(_problem(field, BadValue(f"has no choice {show(text)}", hint), at(field)))
+        problems.append(_problem(field, BadValue(f"has an invalid value: {show(text)}", hint), at(field)))
 
 
-def _mapping(field: str, value: Any, example: str) -> Mapping[str, Any]:
+def _mapping(value: Any, example: str) -> Mapping[str, Any]:
     if value is not None and not isinstance(value, Mapping):
         raise BadValue(f"takes a mapping, not {show(value)}", f"write `{example}`")
     return value or {}
 
 
-def _by_regex(field: str, value: Any, at: At, problems: list[UsageError]) -> Iterator[tuple[str, Given]]:
-    """From a mapping, or from a list of mappings: a script's header has its keys sorted, a list keeps its order."""
+def _read_patterns(field: str, value: Any, at: SourceOf, problems: list[UsageError]) -> Iterator[tuple[str, Setting]]:
+    """From a mapping or a list of mappings: the keys in a script's header are sorted, but a list keeps its order."""
     parts = value if isinstance(value, (list, tuple)) else [value]
     for place, part in enumerate(parts):
-        way = (field, str(place)) if part is not value else (field,)
+        keys = (field, str(place)) if part is not value else (field,)
         try:
-            pairs = _mapping(field, part, f"{field.replace('_', '-')}: {{gpu.*: a100}}")
+            pairs = _mapping(part, f"{field.replace('_', '-')}: {{gpu.*: a100}}")
         except BadValue as error:
             problems.append(_problem(field, error, at(field)))
             continue
         for pattern, kind in pairs.items():
-            here, before = at(*way, pattern), len(problems)
-            for check, text in ((regex, pattern), (line, kind)):
-                try:
-                    check(text)
-                except BadValue as error:
-                    problems.append(_problem(field, error, here))
-            if len(problems) == before:
-                yield pattern, Given(line(kind), here)
+            source = at(*keys, pattern)
+            errors = [*_errors(node_regex, pattern), *_errors(text_value, kind)]
+            problems += [_problem(field, error, source) for error in errors]
+            if not errors:
+                yield pattern, Setting(text_value(kind), source)
 
 
-def _partitions(value: Any, at: At, problems: list[UsageError]) -> Iterator[tuple[str, Partition]]:
-    for name, about in _mapping("partitions", value, "partitions: {gpu: {time: 1:00:00}}").items():
-        options: dict[str, Any] = {}
-        limits: dict[str, Given] = {}
+def _errors(check: Callable[[Any], str], value: Any) -> list[BadValue]:
+    try:
+        check(value)
+    except BadValue as error:
+        return [error]
+    return []
+
+
+def _read_partitions(value: Any, at: SourceOf, problems: list[UsageError]) -> Iterator[tuple[str, PartitionRules]]:
+    for name, below in _mapping(value, "partitions: {gpu: {time: 1:00:00}}").items():
         try:
-            about = _mapping("partitions", about, f"{name}: {{time: 1:00:00}}")
+            content = _mapping(below, f"{name}: {{time: 1:00:00}}")
         except BadValue as error:
             problems.append(_problem("partitions", error, at("partitions", name)))
             continue
-        for key, text in about.items():
-            here = at("partitions", name, key)
-            try:
-                field = field_of_key(key, here, LIMITS)
-                if field in NOT_BY_PARTITION:
-                    raise UsageError(f"{key} cannot stand in a partition", at=here, hint="leave it out")
-                if field in limits or field in options:
-                    raise UsageError(f"{key} is given twice", at=here, hint="keep one")
-                if field in LIMITS:
-                    limits[field] = Given(_limit(field, line(text)), here)
-                else:
-                    options[field] = text
-            except UsageError as problem:
-                problems.append(problem)
-            except BadValue as error:
-                problems.append(_problem(key, error, here))
-        defaults, wrong = plain_layer(options, partial(_at_key, at, name, about))
-        problems += wrong + merge([defaults])[1]
-        yield name, Partition(defaults, limits, at("partitions", name))
+        yield name, _read_partition(name, content, at, problems)
 
 
-def _at_key(at: At, name: str, about: Mapping[str, Any], field: str) -> str:
-    return at("partitions", name, next(key for key in about if key.replace("-", "_") == field))
+def _read_partition(name: str, content: Mapping[str, Any], at: SourceOf, problems: list[UsageError]) -> PartitionRules:
+    options: dict[str, Any] = {}
+    limits: dict[str, Setting] = {}
+    for key, value in content.items():
+        source = at("partitions", name, key)
+        try:
+            field = field_of_key(key, source, LIMITS)
+            if field in NOT_BY_PARTITION:
+                raise UsageError(f"{key} cannot be set for a partition", at=source, hint="remove it")
+            if field in limits or field in options:
+                raise UsageError(f"{key} is set twice", at=source, hint="keep one")
+            if field in LIMITS:
+                limits[field] = Setting(_limit(field, text_value(value)), source)
+            else:
+                options[field] = value
+        except UsageError as problem:
+            problems.append(problem)
+        except BadValue as error:
+            problems.append(_problem(key, error, source))
+    defaults, wrong = layer_from_values(options, partial(_source_of_field, at, name, content))
+    problems += wrong + merge([defaults])[1]
+    return PartitionRules(defaults, limits, at("partitions", name))
+
+
+def _source_of_field(at: SourceOf, name: str, content: Mapping[str, Any], field: str) -> str:
+    return at("partitions", name, next(key for key in content if key.replace("-", "_") == field))
 
 
 def _limit(field: str, text: str) -> str:
     if field == "max_time":
         if len(text) > 30:
-            raise BadValue(f"is not a time that Slurm knows: {show(text)}", "write one like 1-00:00:00")
+            raise BadValue(f"is not a valid Slurm time: {show(text)}", "write it like 1-00:00:00")
         return checks.slurm_time(text)
     if not re.fullmatch("[0-9]{1,9}", text) or (field == "max_nodes" and int(text) < 1):
         raise BadValue(f"is not a number of {field[4:]}: {show(text)}", "write a whole number")

@@ -1,4 +1,4 @@
-"""What the facts of a site mean for one job: values that follow from them, and what cannot work there."""
+"""The facts of a site applied to one job: the values that follow from them, and what the cluster cannot do."""
 
 from __future__ import annotations
 
@@ -7,13 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
-from slurm_launch.config.layers import (
-    Given,
-    Layer,
-    merge,
-    value_of,
-)
-from slurm_launch.config.profile import Partition, Site
+from slurm_launch.config.layers import Layer, Setting, merge, value_of
+from slurm_launch.config.profile import PartitionRules, SiteFacts
 from slurm_launch.errors import show
 from slurm_launch.slurm import hostlist
 from slurm_launch.slurm.times import seconds
@@ -21,18 +16,16 @@ from slurm_launch.spec import checks
 from slurm_launch.spec.checks import BadValue
 from slurm_launch.spec.hetjob import components
 from slurm_launch.spec.launch_spec import LaunchSpec
-from slurm_launch.spec.option import NEEDS, flag_name
+from slurm_launch.spec.option import IMAGES, NEEDS, flag_name
 from slurm_launch.spec.worker_groups import parse
-
-_IMAGES = ("container_image", "head_image", "worker_image")
 
 
 @dataclass
-class Job:
-    """The job's values as the rules change them, and what the user is to know of it."""
+class JobValues:
+    """The values of a job as the facts change them, and what to report about it."""
 
     merged: Layer
-    unused: Layer = field(default_factory=dict)  # what the site says of something that this job does not use
+    unused: Layer = field(default_factory=dict)  # values of the site that this job does not use
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -40,68 +33,69 @@ class Job:
         return value_of(name, self.merged[name]) if name in self.merged else None
 
 
-def apply(site_layer: Layer, own: Layer, facts: Site | None, inherited: Iterable[str] = ()) -> Job:
-    """The site's layer and the user's as one, with all that follows from the facts.
+def apply_facts(site_layer: Layer, own: Layer, facts: SiteFacts | None, inherited: Iterable[str] = ()) -> JobValues:
+    """The site's layer and the user's merged, with the values that follow from the facts.
 
-    `inherited` are the options among the user's that an older script brought along: they were right for another job.
+    `inherited` are those of the user's options that come from an older script: they were set for another job.
     """
-    site = facts or Site()
-    job = Job(merge([site_layer, own])[0])
+    site = facts or SiteFacts()
+    job = JobValues(merge([site_layer, own])[0])
     partition = _partition_of(job, site)
     if partition is not None:
         job.merged = merge([merge([site_layer, partition.defaults])[0], own])[0]
     if site.node_prefix is not None and site.node_prefix.value:
         for name in ("node", "exclude"):
-            _complete_hosts(job, name, site.node_prefix)
+            _expand_node_prefix(job, name, site.node_prefix)
     if site.gpu_types or site.node_types:
-        _look_at_hosts(job, site)
+        _apply_node_types(job, site)
     _choose_image(job, own, site)
     _drop_unused(job, own, set(inherited))
     return job
 
 
-def _partition_of(job: Job, site: Site) -> Partition | None:
+def _partition_of(job: JobValues, site: SiteFacts) -> PartitionRules | None:
     name = job.value("partition")
     return site.partitions.get(name) if site.partitions and isinstance(name, str) else None
 
 
-def _complete_hosts(job: Job, name: str, prefix: Given) -> None:
-    """ReaL's way to name nodes: NODE[01-02], or [01-02] alone."""
+def _expand_node_prefix(job: JobValues, name: str, prefix: Setting) -> None:
+    """Complete ReaL's notation for nodes: NODE[01-02], or only [01-02]."""
     text = job.value(name)
     if not isinstance(text, str):
         return
-    parts = re.split(r",(?![^\[]*\])", text)  # the commas outside of brackets
+    parts = re.split(r",(?![^\[]*\])", text)  # at the commas outside of brackets
     completed = ",".join(re.sub(r"^(NODE(?=[\[0-9])|(?=\[))", lambda _: str(prefix.value), part) for part in parts)
     if completed != text:
-        job.merged[name] = Given(completed, job.merged[name].at)
+        job.merged[name] = Setting(completed, job.merged[name].at)
         job.notes.append(f"{flag_name(name)} {text} means {completed} here: node-prefix, {prefix.at}")
 
 
-def _look_at_hosts(job: Job, site: Site) -> None:
+def _apply_node_types(job: JobValues, site: SiteFacts) -> None:
+    """Set the GPU type of the job's nodes, and warn if the nodes differ."""
     text = job.value("node")
     if not isinstance(text, str):
         return
     try:
         hosts = hostlist.expand(text)
-    except Exception:  # the spec's own check will say what is wrong with it
+    except Exception:  # reported by the spec's own check
         return
     kinds = _by_type(hosts, site.node_types or {})
     if len([kind for kind in kinds if kind]) > 1:
-        job.warnings.append(f"--node has nodes of different types: {_told(kinds)}")
-    if _has_gpus(job) and "gpu_type" not in job.merged and site.gpu_types:
-        kinds = _by_type(hosts, site.gpu_types)
-        if list(kinds) == [None]:
-            return
-        if len(kinds) > 1:
-            job.warnings.append(f"--node has different GPUs, so no type is asked for: {_told(kinds)}")
-            return
-        given = next(given for regex, given in site.gpu_types.items() if re.fullmatch(regex, hosts[0]))
-        job.merged["gpu_type"] = given
+        job.warnings.append(f"--node has nodes of different types: {_list_types(kinds)}")
+    if not site.gpu_types or not _has_gpus(job) or "gpu_type" in job.merged:
+        return
+    kinds = _by_type(hosts, site.gpu_types)
+    if len(kinds) > 1:
+        job.warnings.append(f"--node has different GPUs, so no type is requested: {_list_types(kinds)}")
+    elif list(kinds) != [None]:
+        job.merged["gpu_type"] = next(
+            setting for regex, setting in site.gpu_types.items() if re.fullmatch(regex, hosts[0])
+        )
 
 
-def _by_type(hosts: list[str], types: dict[str, Given]) -> dict[str | None, list[str]]:
-    """The hosts of each type; the first expression that matches a whole name decides."""
-    patterns = [(re.compile(regex), str(given.value)) for regex, given in types.items()]
+def _by_type(hosts: list[str], types: dict[str, Setting]) -> dict[str | None, list[str]]:
+    """The hosts of each type: that of the first expression that matches the whole name."""
+    patterns = [(re.compile(regex), str(setting.value)) for regex, setting in types.items()]
     found: dict[str | None, list[str]] = {}
     for host in hosts:
         kind = next((kind for pattern, kind in patterns if pattern.fullmatch(host)), None)
@@ -109,32 +103,36 @@ def _by_type(hosts: list[str], types: dict[str, Given]) -> dict[str | None, list
     return found
 
 
-def _told(kinds: dict[str | None, list[str]]) -> str:
+def _list_types(kinds: dict[str | None, list[str]]) -> str:
     def some(hosts: list[str]) -> str:
         return ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" if len(hosts) > 3 else "")
 
     return "; ".join(f"{kind or 'unknown'} ({some(hosts)})" for kind, hosts in kinds.items())
 
 
-def _has_gpus(job: Job) -> bool:
+def _has_gpus(job: JobValues) -> bool:
     count = job.value("num_gpus")
     groups = job.value("worker_group")
     try:
         in_groups = any(parse(text).gpus for text in groups) if isinstance(groups, list) else False
-    except BadValue:  # the spec's own check will say what is wrong with it
+    except BadValue:  # reported by the spec's own check
         in_groups = False
     return in_groups or (isinstance(count, int) and count > 0)
 
 
-def _wanted(job: Job, name: str) -> bool:
-    """Whether an option is given that others mean something beside."""
+def _uses(job: JobValues, name: str) -> bool:
+    """Whether the job uses an option that others depend on."""
+    if name == "num_gpus":
+        return _has_gpus(job)
+    if name in IMAGES and job.value("container_runtime") == "none":
+        return False
     value = job.value(name)
-    return checks.is_yes(value) if name == "requeue" else bool(value)
+    return checks.is_true(value) if name == "requeue" else bool(value)
 
 
-def _choose_image(job: Job, own: Layer, site: Site) -> None:
-    """The site's image for such a job, unless somebody named one, or took the site's back."""
-    # a --worker-image alone says nothing of the head
+def _choose_image(job: JobValues, own: Layer, site: SiteFacts) -> None:
+    """Use the site's image for such a job, unless an image is set or the user has reset it."""
+    # --worker-image alone does not set the image of the head
     named = any(name in own or job.value(name) is not None for name in ("container_image", "head_image"))
     if named or job.value("container_runtime") == "none":
         return
@@ -144,68 +142,63 @@ def _choose_image(job: Job, own: Layer, site: Site) -> None:
         job.merged["container_image"] = image
 
 
-def _drop_unused(job: Job, own: Layer, inherited: set[str]) -> None:
-    """A profile may well speak of GPUs and containers that a job does not have. A user who does is told."""
-    container = job.value("container_runtime") != "none" and any(job.value(name) for name in _IMAGES)
-    for name, needed in NEEDS.items():
-        if needed == ("num_gpus",):
-            used, lacking = _has_gpus(job), "GPUs"
-        elif needed == _IMAGES:
-            used, lacking = container, "a container"
-        else:
-            used = any(_wanted(job, other) for other in needed)
-            lacking = "an array" if "array" in needed else "a sweep" if "sweep" in needed else flag_name(needed[0])
-        if name in job.merged and not used and (name not in own or name in inherited):
-            given = job.unused[name] = job.merged.pop(name)
-            if name in inherited and value_of(name, given):
-                job.notes.append(f"{flag_name(name)} is left out, the job is without {lacking} now: {given.at}")
+def _drop_unused(job: JobValues, own: Layer, inherited: set[str]) -> None:
+    """Remove the profile's options for GPUs, containers and the like that this job does not have.
+
+    The user's own stay: the spec's checks refuse them."""
+    for name, need in NEEDS.items():
+        if name not in job.merged or any(_uses(job, other) for other in need.options):
+            continue
+        if name not in own or name in inherited:
+            setting = job.unused[name] = job.merged.pop(name)
+            if name in inherited and value_of(name, setting):
+                job.notes.append(f"{flag_name(name)} is dropped, the job no longer has {need.what}: {setting.at}")
 
 
-# --- what cannot work ------------------------------------------------------------------------------------------------
+# --- what the cluster cannot do --------------------------------------------------------------------------------------
 
 
-def refusals(spec: LaunchSpec, site: Site) -> list[str]:
-    """What the cluster cannot do for this job, as far as the facts tell: what, and what there is instead."""
+def refusals(spec: LaunchSpec, site: SiteFacts) -> list[str]:
+    """What the cluster cannot do for this job according to the facts, each with the alternatives."""
     found: list[str] = []
-    for place, part in enumerate(components(spec) or [spec]):  # each component may have a partition of its own
+    for place, part in enumerate(components(spec) or [spec]):  # each component can have its own partition
         if site.partitions and part.partition:
             own = "--worker-group partition" if place else "--head-partition"
             flag = "--partition" if part.partition == spec.partition else own
             found += [text for text in _partition_refusals(part, site.partitions, flag) if text not in found]
     runtimes = site.container_runtimes
     if runtimes is not None and isinstance(runtimes.value, tuple) and (spec.image or spec.workers_image):
-        there = [item.text for item in runtimes.value]
-        if spec.container_runtime not in there:
-            choice = f"there is {', '.join(there)}" if there else "there is none"
-            found.append(f"--container-runtime {spec.container_runtime} is not there: {choice} ({runtimes.at})")
+        available = [item.text for item in runtimes.value]
+        if spec.container_runtime not in available:
+            choice = f"available: {', '.join(available) or 'none'}"
+            found.append(f"--container-runtime {spec.container_runtime} is not available; {choice} ({runtimes.at})")
     return found
 
 
-def _partition_refusals(spec: LaunchSpec, partitions: dict[str, Partition], flag: str) -> list[str]:
-    names = [name for name in str(spec.partition).split(",") if name]  # Slurm takes the first of several that can start
+def _partition_refusals(spec: LaunchSpec, partitions: dict[str, PartitionRules], flag: str) -> list[str]:
+    names = [name for name in str(spec.partition).split(",") if name]  # of several, Slurm uses the first that can start
     unknown = [name for name in names if name not in partitions]
     if unknown:
         close = get_close_matches(unknown[0], partitions, n=1, cutoff=0.5)
-        hint = (f"did you mean {close[0]!r}? " if close else "") + f"there are: {', '.join(partitions)}"
-        return [f"{flag} {show(unknown[0])} is not one of the profile's; {hint}"]
-    beyond = {name: _beyond(spec, name, partitions[name].limits) for name in names}
-    return [] if any(not told for told in beyond.values()) else [text for told in beyond.values() for text in told]
+        hint = (f"did you mean {close[0]!r}? " if close else "") + f"available: {', '.join(partitions)}"
+        return [f"{flag} {show(unknown[0])} is not in the profile; {hint}"]
+    violations = [_limit_violations(spec, name, partitions[name].limits) for name in names]
+    return [text for texts in violations for text in texts] if all(violations) else []
 
 
-def _beyond(spec: LaunchSpec, name: str, limits: dict[str, Given]) -> list[str]:
-    asked = {
+def _limit_violations(spec: LaunchSpec, name: str, limits: dict[str, Setting]) -> list[str]:
+    requested = {
         "max_time": ("--time", spec.time, seconds(spec.time) if spec.time else 0),
         "max_nodes": ("--num-nodes", spec.nodes, spec.nodes),
         "max_gpus": ("--num-gpus", spec.num_gpus, spec.num_gpus),
     }
     found = []
-    for key, given in limits.items():
-        flag, text, amount = asked[key]
-        limit = seconds(str(given.value)) if key == "max_time" else int(str(given.value))
+    for key, setting in limits.items():
+        flag, text, amount = requested[key]
+        limit = seconds(str(setting.value)) if key == "max_time" else int(str(setting.value))
+        bound = f"the {key.replace('_', '-')} {setting.value} of partition {name} ({setting.at})"
         if amount > limit:
-            kind = key.replace("_", "-")
-            found.append(f"{flag} {text} is more than the {kind} {given.value} of partition {name} ({given.at})")
+            found.append(f"{flag} {text} is more than {bound}")
         elif key == "max_time" and (spec.signal_before or 0) >= limit:
-            told = f"--signal-before {spec.signal_before} is not below the max-time {given.value} of partition {name}"
-            found.append(f"{told} ({given.at})")
+            found.append(f"--signal-before {spec.signal_before} is not below {bound}")
     return found

@@ -1,50 +1,45 @@
-"""The layers of configuration, merged, and where every value came from.
+"""All layers of configuration merged, with the source of each value.
 
-From the strongest to the weakest: flags, SLAUNCH_* variables, the project file, the spec embedded in a script
-(`render --from`), the site's layers (site_layers.py), the built-in values. docs/configuration.md has the rules.
+Highest precedence first: flags, SLAUNCH_* variables, the project file, the spec embedded in a script
+(`render --from`), the layers of the site (profile_files.py), the built-in values. docs/configuration.md has the rules.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from slurm_launch.config import files as config_files
-from slurm_launch.config import layers
+from slurm_launch.config import layers, profile_files
 from slurm_launch.config.files import PROJECT_FILE
-from slurm_launch.config.layers import (
-    Given,
-    Item,
-    Layer,
-    field_of_key,
-    is_list,
-)
-from slurm_launch.config.site_files import (
+from slurm_launch.config.layers import Item, Layer, Setting, field_of_key, is_list
+from slurm_launch.config.messages import MissingOption, usage_error
+from slurm_launch.config.profile_files import (
     CLUSTER_SPEC,
-    Findings,
-    Looked,
+    Diagnostics,
+    SearchedFile,
     SiteReader,
-    elsewhere,
     forbidden_keys,
-    is_none,
+    means_no_profile,
 )
+from slurm_launch.config.profile_keys import FACTS, FACTS_OF_FILES
 from slurm_launch.errors import InvalidSpec, UsageError, show
 from slurm_launch.slurm import environment as slurm_environment
 from slurm_launch.spec.launch_spec import LaunchSpec
 from slurm_launch.spec.option import NEEDS, flag_name
 
 if TYPE_CHECKING:
-    from pydantic import ValidationError
-
-    from slurm_launch.config.profile import Site
+    from slurm_launch.config.profile import SiteFacts
     from slurm_launch.spec.script_header import EmbeddedSpec
 
 PREFIX = "SLAUNCH_"
-# Variables of ours that are no options: read by the command itself, or set in jobs by the script.
+# Variables that are not options: read by the command itself, or set in jobs by the script.
 RESERVED = (
     "SLAUNCH_ATTACHED",
     "SLAUNCH_DEBUG",
@@ -58,59 +53,56 @@ BUILT_IN = "built-in"
 
 @dataclass(frozen=True)
 class Resolution:
-    """All layers merged. Nothing in it is checked yet beyond its form; `spec()` does that."""
+    """All layers merged. The values are not validated yet; `spec()` does that."""
 
-    values: dict[str, Any]  # field -> value as written; built-in ones are not in it
-    sources: dict[str, tuple[str, ...]]  # field -> where it came from, for every field
-    own: dict[str, Any]  # what the user asked for, by YAML key, plain enough for JSON ...
-    site: dict[str, Any]  # ... and what the site contributed
+    values: dict[str, Any]  # field -> value as written, without built-in ones
+    sources: dict[str, tuple[str, ...]]  # field -> sources, for every field
+    own: dict[str, Any]  # the values of the user, by YAML key, for JSON ...
+    site: dict[str, Any]  # ... and those of the site
     item_sources: dict[str, tuple[str, ...]] = field(default_factory=dict)  # for each item of a list
-    facts: Site | None = None  # what profiles say of the cluster itself
+    facts: SiteFacts | None = None  # about the cluster, from profiles
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     problems: tuple[UsageError, ...] = ()
-    files: tuple[Looked, ...] = ()  # the strongest first
-    hosts: tuple[str, list[str]] | None = None  # the profile in use, and the machines that it is for
+    files: tuple[SearchedFile, ...] = ()  # highest precedence first
+    hosts: tuple[str, list[str]] | None = None  # the selected profile and its `hosts`
 
     @property
-    def elsewhere(self) -> str:
-        """Why this machine is none of the profile's cluster, if it is none. It may take a question to the network."""
-        return elsewhere(*self.hosts) if self.hosts else ""
+    def host_mismatch(self) -> str:
+        """Why this machine is not one of the profile's hosts, or an empty text. May take a DNS query."""
+        return profile_files.host_mismatch(*self.hosts) if self.hosts else ""
 
     @property
-    def site_facts(self) -> Site:
-        """What profiles say of the cluster itself; empty where they say nothing."""
-        from slurm_launch.config.profile import Site
+    def site_facts(self) -> SiteFacts:
+        """The facts about the cluster; empty without any."""
+        from slurm_launch.config.profile import SiteFacts  # lazy: saves 2 ms per start without site files
 
-        return self.facts or Site()
+        return self.facts or SiteFacts()
 
     def spec(self) -> LaunchSpec:
-        """The checked spec, or one InvalidSpec with all that is wrong."""
+        """The validated spec. Raises one InvalidSpec with all errors."""
         spec, problems = self._validated()
         if spec is None or problems:
             raise InvalidSpec(problems)
         return spec
 
     def check(self) -> list[UsageError]:
-        """All that is wrong, other than values that are still missing."""
-        return [problem for problem in self._validated()[1] if not problem.message.endswith(" is missing")]
+        """All errors but missing values."""
+        return _without_missing(self._validated()[1])
 
     def _validated(self) -> tuple[LaunchSpec | None, list[UsageError]]:
-        from pydantic import ValidationError
-
         problems = list(self.problems)
         try:
             return LaunchSpec.model_validate(self.values), problems
         except ValidationError as error:
-            found = self._problems_of(error)
-            if problems:  # a value that a broken file holds is not missing
-                found = [problem for problem in found if not problem.message.endswith(" is missing")]
-            return None, problems + found
+            details = error.errors(include_url=False)
+        found = [usage_error(detail, self.sources, self.item_sources) for detail in details]
+        # With a broken file, a missing value may well be in that file.
+        return None, problems + (_without_missing(found) if problems else found)
 
-    def _problems_of(self, error: ValidationError) -> list[UsageError]:
-        from slurm_launch.config.messages import problem_of
 
-        return [problem_of(detail, self.sources, self.item_sources) for detail in error.errors(include_url=False)]
+def _without_missing(problems: list[UsageError]) -> list[UsageError]:
+    return [problem for problem in problems if not isinstance(problem, MissingOption)]
 
 
 def resolve(
@@ -120,113 +112,112 @@ def resolve(
     embedded: EmbeddedSpec | None = None,
     only: Collection[str] | None = None,
 ) -> Resolution:
-    """Read and merge all layers. Bad input is collected in `problems` and raised by `spec()`.
+    """Read and merge all layers. Errors are collected in `problems` and raised by `spec()`.
 
-    `only` are the options that mean something to the job; variables and files may well hold others, for other jobs."""
-    return _Reader(env, cwd, embedded, only).resolve(flags)
+    `only` are the options that apply to this job; variables and files can hold others, for other jobs."""
+    return _Resolver(env, cwd, embedded, only).resolve(flags)
 
 
-class _Reader:
-    """One resolution at work: the layers as they are read, and what was noticed on the way."""
+class _Resolver:
+    """One resolution in progress: the layers and what was collected while reading them."""
 
     def __init__(
         self, env: Mapping[str, str], cwd: Path, embedded: EmbeddedSpec | None, only: Collection[str] | None
     ) -> None:
         self.env, self.cwd, self.embedded = env, cwd, embedded
         self.only = LaunchSpec.model_fields if only is None else only
-        self.findings = Findings()
-        self.templates: list[str] = []  # that the script names: they run code here, and it may be somebody else's
+        self.diagnostics = Diagnostics()
+        self.templates: list[str] = []  # named by the script: they can run code here and may not be the user's
 
     def resolve(self, flags: Mapping[str, Any]) -> Resolution:
-        from_flags = self._plain_layer(flags, lambda name: f"flag {flag_name(name)}")
-        from_env = self._fitting(self._env_layer())
-        project = self._fitting(self._project_layer(from_flags, from_env))
+        from_flags = self._layer_from_values(flags, lambda name: f"flag {flag_name(name)}")
+        from_env = self._applicable(self._env_layer())
+        project = self._applicable(self._project_layer(from_flags, from_env))
         site_layers, facts = self._site(_first("profile", (from_flags, from_env, project)))
-        for layer in (*site_layers, *(part.defaults for part in ((facts and facts.partitions) or {}).values())):
-            for name in [name for name in layer if name not in self.only]:
-                del layer[name]  # without a word: a site speaks to all jobs
+        self._drop_inapplicable(site_layers, facts)
         site = self._merge(site_layers)
-        # The strongest last.
+        # Highest precedence last.
         inherited = self._embedded_layer("own")
         own = self._merge([inherited, project, from_env, from_flags])
-        here = {**project, **from_env, **from_flags}
-        if "template" not in here:
+        current = {**project, **from_env, **from_flags}
+        if "template" not in current:
             self._warn_of_templates()
-        merged, unused = self._job(site, own, facts, [name for name in inherited if name not in here])
+        only_inherited = [name for name in inherited if name not in current]
+        merged, unused = self._apply_facts(site, own, facts, only_inherited)
         return Resolution(
             values={name: value for name in merged if (value := layers.value_of(name, merged[name])) is not None},
             sources={name: _sources(name, merged, unused) for name in LaunchSpec.model_fields},
-            own=layers.plain(own),
-            # All of it, with what this job does not use: the script may be rendered anew with other options.
-            site={**layers.plain(site), **(facts.plain(sortable=True) if facts else {})},
-            item_sources={
-                name: tuple(item.at for item in given.value if item.text)
-                for name, given in merged.items()
-                if isinstance(given.value, tuple)
-            },
+            own=layers.as_json(own),
+            # With the values that this job does not use: the script may be rendered again with other options.
+            site={**layers.as_json(site), **(facts.as_json(sortable=True) if facts else {})},
+            item_sources=_item_sources(merged),
             facts=facts,
-            warnings=tuple(self.findings.warnings),
-            notes=tuple(self.findings.notes),
-            problems=tuple(self.findings.problems),
-            files=tuple(self.findings.files),
-            hosts=self.findings.hosts,
+            warnings=tuple(self.diagnostics.warnings),
+            notes=tuple(self.diagnostics.notes),
+            problems=tuple(self.diagnostics.problems),
+            files=tuple(self.diagnostics.files),
+            hosts=self.diagnostics.hosts,
         )
 
-    def _job(self, site: Layer, own: Layer, facts: Site | None, inherited: list[str]) -> tuple[Layer, Layer]:
-        """The site's values and the user's as one, and those that this job does not use."""
+    def _apply_facts(
+        self, site: Layer, own: Layer, facts: SiteFacts | None, inherited: list[str]
+    ) -> tuple[Layer, Layer]:
+        """The values of the site and the user merged, and those that this job does not use."""
         if not site and not facts and not inherited:
             merged, unused = dict(own), {}
         else:
-            from slurm_launch.config import profile_rules
+            from slurm_launch.config import profile_rules  # lazy: saves 3 ms per start without site files
 
-            job = profile_rules.apply(site, own, facts, inherited)
+            job = profile_rules.apply_facts(site, own, facts, inherited)
             merged, unused = job.merged, job.unused
-            self.findings.warnings += job.warnings
-            self.findings.notes += job.notes
-        if "profile" in merged and is_none(merged["profile"]):
-            merged["profile"] = Given(None, merged["profile"].at)
+            self.diagnostics.warnings += job.warnings
+            self.diagnostics.notes += job.notes
+        if "profile" in merged and means_no_profile(merged["profile"]):
+            merged["profile"] = Setting(None, merged["profile"].at)
         return merged, unused
 
-    def _fitting(self, layer: Layer) -> Layer:
-        """What of a user's layer means something to this job; the rest is told."""
+    def _applicable(self, layer: Layer) -> Layer:
+        """A layer of the user without the options that do not apply to this job, with a note for each."""
         for name in [name for name in layer if name not in self.only]:
-            self.findings.notes.append(f"{flag_name(name)} means nothing here and is left out: {layer.pop(name).at}")
+            self.diagnostics.notes.append(f"{flag_name(name)} does not apply and is ignored: {layer.pop(name).at}")
         return layer
+
+    def _drop_inapplicable(self, site_layers: list[Layer], facts: SiteFacts | None) -> None:
+        """Drop the site's options that do not apply to this job, without a note: a site is for all jobs."""
+        partitions = (facts.partitions if facts else None) or {}
+        for layer in (*site_layers, *(rules.defaults for rules in partitions.values())):
+            for name in [name for name in layer if name not in self.only]:
+                del layer[name]
 
     def _merge(self, parts: list[Layer]) -> Layer:
         merged, problems = layers.merge(parts)
-        self.findings.problems += problems
+        self.diagnostics.problems += problems
         return merged
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def _plain_layer(self, values: Mapping[str, Any], at: Any) -> Layer:
-        layer, problems = layers.plain_layer(values, at)
-        self.findings.problems += problems
+    def _layer_from_values(self, values: Mapping[str, Any], at: Callable[[str], str]) -> Layer:
+        layer, problems = layers.layer_from_values(values, at)
+        self.diagnostics.problems += problems
         return layer
 
     def _env_layer(self) -> Layer:
         layer: Layer = {}
+        ignored = (*RESERVED, *slurm_environment.outer_job_variables(self.env))
         for variable in sorted(self.env):
-            if (
-                not variable.startswith(PREFIX)
-                or variable in RESERVED
-                or variable in slurm_environment.of_outer_job(self.env)
-            ):
+            if not variable.startswith(PREFIX) or variable in ignored:
                 continue
-            name, text, at = variable[len(PREFIX) :].lower(), self.env[variable], f"env {variable}"
+            name = variable[len(PREFIX) :].lower()
             if name not in LaunchSpec.model_fields or variable != variable.upper():
-                self.findings.warnings.append(_unknown_variable(variable))
-            elif is_list(name):
-                try:
-                    words = [text] if layers.holds_code(name) or not text else shlex.split(text)
-                except ValueError as error:
-                    message, hint = f"{flag_name(name)} cannot be split: {error}", "quote its words as in a shell"
-                    self.findings.problems.append(UsageError(message, at=at, hint=hint))
-                    continue
-                layer[name] = Given(tuple(Item(word, at) for word in words), at)
-            elif text:  # an empty variable is as good as none
-                layer[name] = Given(text, at)
+                self.diagnostics.warnings.append(_unknown_variable(variable))
+                continue
+            try:
+                setting = _setting_of_variable(name, self.env[variable], f"env {variable}")
+            except UsageError as problem:
+                self.diagnostics.problems.append(problem)
+                continue
+            if setting is not None:
+                layer[name] = setting
         return layer
 
     def _project_layer(self, from_flags: Layer, from_env: Layer) -> Layer:
@@ -235,39 +226,39 @@ class _Reader:
             path = self.cwd / str(chosen.value)
             if not path.exists():
                 message = f"--config names a file that does not exist: {show(str(chosen.value))}"
-                self.findings.problems.append(UsageError(message, at=chosen.at, hint="check the path"))
-                self.findings.files.append(Looked("project", str(path), "absent"))
+                self.diagnostics.problems.append(UsageError(message, at=chosen.at, hint="check the path"))
+                self.diagnostics.files.append(SearchedFile("project", str(path), "absent"))
                 return {}
             return self._file_layer("project", path)
-        if self.embedded is not None:  # the script is the project
+        if self.embedded is not None:  # the script takes the place of the project file
             return {}
         found, warnings = config_files.find_project(self.cwd)
-        self.findings.warnings += warnings
+        self.diagnostics.warnings += warnings
         if found is None:
-            self.findings.files.append(Looked("project", f"{self.cwd / PROJECT_FILE} and upward", "absent"))
+            places = f"{self.cwd / PROJECT_FILE} and parent directories"
+            self.diagnostics.files.append(SearchedFile("project", places, "absent"))
             return {}
         return self._file_layer("project", found)
 
     def _file_layer(self, role: str, path: Path) -> Layer:
         content = config_files.read_file(path, lambda line, _="": f"{path}:{line}", forbidden_keys(role), self.cwd)
-        self.findings.problems += content.problems
-        self.findings.files.append(Looked(role, str(path), "read"))
+        self.diagnostics.problems += content.problems
+        self.diagnostics.files.append(SearchedFile(role, str(path), "read"))
         return content.layer
 
-    def _site(self, profile: Given | None) -> tuple[list[Layer], Site | None]:
-        """The site's layers and facts; or, unless a profile was chosen, what the script has of them."""
+    def _site(self, profile: Setting | None) -> tuple[list[Layer], SiteFacts | None]:
+        """The layers and facts of the site; without a chosen profile, those in the script if there is one."""
         if self.embedded is None or profile is not None:
-            return SiteReader(self.env, self.cwd, self.findings).read(profile)
+            return SiteReader(self.env, self.cwd, self.diagnostics).read(profile)
         if self.env.get(CLUSTER_SPEC):
-            self.findings.notes.append(f"{CLUSTER_SPEC} is not read: without --profile the script's own site stays")
+            note = f"{CLUSTER_SPEC} is not read: without --profile, the site's values in the script are kept"
+            self.diagnostics.notes.append(note)
         return [self._embedded_layer("site")], self._embedded_facts(self.embedded)
 
     def _embedded_layer(self, part: str) -> Layer:
         if self.embedded is None:
             return {}
         at = f"{self.embedded.script} ({_PARTS[part]})"
-        from slurm_launch.config.profile import FACTS
-
         values = {}
         for key, value in getattr(self.embedded, part).items():
             try:
@@ -277,37 +268,49 @@ class _Reader:
                 elif field not in FACTS:
                     values[field] = value
             except UsageError as problem:
-                problem.hint = f"a newer slurm-launch may have made the script; {problem.hint}"
-                self.findings.problems.append(problem)
-        return self._plain_layer(values, lambda name: at)
+                problem.hint = f"the script may be from a newer slurm-launch; {problem.hint}"
+                self.diagnostics.problems.append(problem)
+        return self._layer_from_values(values, lambda name: at)
 
-    def _embedded_facts(self, embedded: EmbeddedSpec) -> Site:
-        from slurm_launch.config.profile import FACTS, FACTS_OF_FILES, read_site
+    def _embedded_facts(self, embedded: EmbeddedSpec) -> SiteFacts:
+        from slurm_launch.config.profile import read_facts  # lazy: saves 2 ms per start without --from
 
-        def at(*way: str) -> str:
-            place = f", partition {way[1]}" if way[0] == "partitions" and len(way) > 1 else ""
-            return f"{embedded.script} ({_PARTS['site']}{place})"
+        def at(*keys: str) -> str:
+            detail = f", partition {keys[1]}" if keys[0] == "partitions" and len(keys) > 1 else ""
+            return f"{embedded.script} ({_PARTS['site']}{detail})"
 
         facts = {name: value for key, value in embedded.site.items() if (name := str(key).replace("-", "_")) in FACTS}
         for name in FACTS_OF_FILES:
-            facts.pop(name, None)  # they would choose files, and none is read
-        site, problems = read_site(facts, at)
-        for partition in (site.partitions or {}).values():
-            if (template := partition.defaults.pop("template", None)) is not None:
+            facts.pop(name, None)  # no profile is read
+        found, problems = read_facts(facts, at)
+        for rules in (found.partitions or {}).values():
+            if (template := rules.defaults.pop("template", None)) is not None:
                 self.templates.append(str(template.value))
-        self.findings.problems += problems
-        return site
+        self.diagnostics.problems += problems
+        return found
 
     def _warn_of_templates(self) -> None:
         for name in self.templates:
-            text = f"the template {show(name)}, which the script's header names, is not used: it can run code here"
-            self.findings.warnings.append(f"{text}; give --template if you trust it")
+            text = f"the template {show(name)} in the script's header is not used: it can run code here"
+            self.diagnostics.warnings.append(f"{text}; add --template if you trust it")
 
 
-_PARTS = {"own": "its spec", "site": "its site"}  # of a script's header, as people read it
+_PARTS = {"own": "its spec", "site": "its site"}  # of a script's header, as shown to the user
 
 
-def _first(name: str, layers: Iterable[Layer]) -> Given | None:
+def _setting_of_variable(name: str, text: str, at: str) -> Setting | None:
+    """The setting in a variable; None for an empty one, unless the option is a list."""
+    if not is_list(name):
+        return Setting(text, at) if text else None
+    try:
+        words = [text] if layers.holds_code(name) or not text else shlex.split(text)
+    except ValueError as error:
+        message = f"{flag_name(name)} cannot be split into words: {error}"
+        raise UsageError(message, at=at, hint="quote its words as in a shell") from None
+    return Setting(tuple(Item(word, at) for word in words), at)
+
+
+def _first(name: str, layers: Iterable[Layer]) -> Setting | None:
     return next((layer[name] for layer in layers if name in layer), None)
 
 
@@ -315,8 +318,16 @@ def _sources(name: str, merged: Layer, unused: Layer) -> tuple[str, ...]:
     if name in merged:
         return layers.sources_of(merged[name])
     if name in unused:
-        return (f"{BUILT_IN} ({unused[name].at} is for jobs with {flag_name(NEEDS[name][0])})",)
+        return (f"{BUILT_IN} ({unused[name].at} is for jobs with {NEEDS[name].what})",)
     return (BUILT_IN,)
+
+
+def _item_sources(merged: Layer) -> dict[str, tuple[str, ...]]:
+    return {
+        name: tuple(item.at for item in setting.value if item.text)
+        for name, setting in merged.items()
+        if isinstance(setting.value, tuple)
+    }
 
 
 def _unknown_variable(variable: str) -> str:

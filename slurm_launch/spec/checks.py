@@ -1,7 +1,6 @@
-"""The checks of single values: each takes one value and returns it, or raises BadValue with a hint.
+"""The checks of single values: each takes a value and returns it, or raises BadValue with a hint.
 
-They accept what Slurm accepts and return the text unchanged wherever they can: what the user wrote is what
-sbatch reads.
+They accept what Slurm accepts and return the text unchanged wherever they can: sbatch reads what the user wrote.
 """
 
 from __future__ import annotations
@@ -16,23 +15,31 @@ MAX_NAME = 100  # leaves room for the date, a suffix and .json within a file nam
 
 
 class BadValue(ValueError):
-    """A value that cannot work, and what to write instead."""
+    """A value that is not valid, and a hint what to write instead."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
 
 
+# --- text ------------------------------------------------------------------------------------------------------------
+
+
 def scalar_text(value: Any) -> Any:
-    """Numbers may stand for text (`time: 90`, `account: 1234`); truth values and floats may not."""
+    """A whole number as text (`time: 90`, `account: 1234`); any other value unchanged."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return value
 
 
-def _writable(text: str) -> str:
+def is_true(value: Any) -> bool:
+    """Whether pydantic reads the value as true."""
+    return value is True or str(value).lower() in ("true", "yes", "on", "y", "t", "1")
+
+
+def _encodable(text: str) -> str:
     if "\0" in text:
-        raise BadValue("contains a NUL character", "remove it: no shell and no file can carry one")
+        raise BadValue("contains a NUL character", "remove it: neither a shell nor a file can hold it")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -41,83 +48,88 @@ def _writable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Text for one line of the script, a directive's value above all."""
-    _writable(text)
+    """Text that stays on one line of the script, such as the value of a directive."""
+    _encodable(text)
     if re.search(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]", text):
-        raise BadValue(f"contains a line break: {show(text)}", "it would begin a new line of the script; use one line")
+        raise BadValue(f"contains a line break: {show(text)}", "use one line: a break would start a new script line")
     if re.search(r"[\x01-\x08\x0e-\x1b\x1f\x7f]", text):
         raise BadValue(f"contains a control character: {show(text)}", "remove it")
     return text
 
 
-def filled(text: str) -> str:
-    """One line that says something."""
+def nonempty_line(text: str) -> str:
+    """One line that is not empty."""
     if not one_line(text).strip():
-        raise BadValue("is empty", "give a value, or leave the option out")
+        raise BadValue("is empty", "specify a value, or omit the option")
     return text
 
 
 def code(text: str) -> str:
-    """Shell code of the user's own, written into the script as it is."""
-    if not _writable(text).strip():
-        raise BadValue("is empty", "give the command to run")
+    """The user's own shell code, which the script contains verbatim."""
+    if not _encodable(text).strip():
+        raise BadValue("is empty", "specify the command to run")
     if "\r" in text:
         raise BadValue("contains a carriage return", "save the text with Unix line ends (sbatch refuses DOS ones)")
     return text
 
 
 def exp_name(text: str) -> str:
-    """The name of the experiment: the beginning of file names and the job's name."""
+    """The name of the experiment: the job name and the start of the file names."""
     clean = re.sub(r"[^A-Za-z0-9._+=@-]+", "-", text).strip("-.")[:MAX_NAME] or "test"
-    hint = f"use letters, digits and . _ + = @ -, beginning with a letter or digit, for example {clean!r}"
+    hint = f"use letters, digits and . _ + = @ -, starting with a letter or digit, for example {clean!r}"
     if not text:
         raise BadValue("is empty", hint)
     if len(text) > MAX_NAME:
-        raise BadValue(f"has {len(text)} characters, at most {MAX_NAME} fit into the file names", hint)
+        raise BadValue(f"has {len(text)} characters; the maximum is {MAX_NAME}", hint)
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+=@-]*", text) or ".." in text:
-        raise BadValue(f"cannot be a file name and a job name: {show(text)}", hint)
+        raise BadValue(f"is not valid as a file name and a job name: {show(text)}", hint)
     return text
+
+
+# --- what sbatch takes -----------------------------------------------------------------------------------------------
 
 
 def slurm_time(text: str) -> str:
     if not times.is_time(text):
         raise BadValue(
-            f"is not a time that Slurm knows: {show(text)}",
+            f"is not a valid Slurm time: {show(text)}",
             "write minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS, for example 1:30:00 or 2-12",
         )
     return text
 
 
 _MEMORY = re.compile(r"(\d+)([KMGT]?)B?", re.IGNORECASE)
-_MEMORY_HINT = "write a whole number with K, M, G or T, for example 4G; without a letter it means megabytes"
+_UNIT_BITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+_MEMORY_HINT = "write a whole number with K, M, G or T, for example 4G; without a unit it means megabytes"
 
 
 def memory(text: str) -> str:
+    """An amount of memory for Slurm."""
     if not re.fullmatch(r"\d+([KMGT]B?)?", text, re.IGNORECASE):
         raise BadValue(f"is not an amount of memory: {show(text)}", _MEMORY_HINT)
     return text
 
 
-def memory_bytes(text: str) -> int:
-    """An amount of memory for Ray, in bytes: 2G, 500M; a number alone counts bytes, as Ray's own flags do."""
-    found = _MEMORY.fullmatch(str(text).strip())
-    if not found:
+def memory_bytes(text: str, *, unit: str = "") -> int:
+    """An amount of memory in bytes; a number alone counts bytes, as for Ray's own flags, or another `unit`."""
+    match = _MEMORY.fullmatch(str(text).strip())
+    if not match:
         raise BadValue(
-            f"is not an amount of memory: {show(text)}", "write 2G, 500M, or a number of bytes, as Ray's own flag does"
+            f"is not an amount of memory: {show(text)}", "write 2G, 500M, or a number of bytes, as for Ray's own flag"
         )
-    return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}[found[2].upper()]
+    return int(match[1]) << _UNIT_BITS[match[2].upper() or unit]
 
 
 def nodelist(text: str) -> str:
     """A hostlist as sinfo prints it."""
     hint = "write it as sinfo does, for example gpu[01-03] or n1,n2"
-    if not re.fullmatch(r"[A-Za-z0-9._,\[\]-]+", filled(text)):
+    if not re.fullmatch(r"[A-Za-z0-9._,\[\]-]+", nonempty_line(text)):
         raise BadValue(f"is not a list of hosts: {show(text)}", hint)
     try:
-        found = hostlist.expand(text)
-    except Exception as error:  # BadHostlist is the library's own class; it says what is wrong
+        hosts = hostlist.expand(text)
+    except Exception as error:  # the library's own BadHostlist, with the reason
         raise BadValue(f"is not a list of hosts: {show(text)}: {error}", hint) from None
-    if not found:
+    if not hosts:
         raise BadValue(f"names no host: {show(text)}", hint)
     return text
 
@@ -137,31 +149,23 @@ def dependency(text: str) -> str:
     return text
 
 
-def port_range(text: str) -> str:
-    hint = "write A-B within 1024-65535, at least 64 ports wide, for example 20000-20999"
-    found = re.fullmatch(r"(\d+)-(\d+)", text)
-    if not found or int(found[1]) < 1024 or int(found[2]) > 65535 or int(found[2]) - int(found[1]) < 63:
-        raise BadValue(f"is not a usable range of ports: {show(text)}", hint)
-    return text
-
-
 def signal(text: str) -> str:
     if not re.fullmatch(r"([RB]{1,2}:)?(SIG)?([A-Z0-9+]+|\d+)(@\d+)?", text, re.IGNORECASE):
         raise BadValue(f"is not a signal for sbatch: {show(text)}", "write B:USR1 or B:USR1@120")
     if "B" not in text.partition(":")[0].upper() or ":" not in text:
         hint = f"write B:{text}: the script passes USR1 and USR2 on to the command"
-        raise BadValue(f"would go to Ray and end it: {show(text)}", hint)
+        raise BadValue(f"would be sent to Ray and terminate it: {show(text)}", hint)
     return text
 
 
-LEAST_WARNING = 30  # seconds: the end of the job takes some of them
-MOST_WARNING = 65535  # sbatch takes no more
+MIN_WARNING = 30  # seconds: stopping the job takes some of them
+MAX_WARNING = 65535  # sbatch's own limit
 
 
 def signal_before(seconds: int) -> int:
-    if not LEAST_WARNING <= seconds <= MOST_WARNING:
-        hint = "give the command time to save its work, and the job time to end: 120, say"
-        raise BadValue(f"must be {LEAST_WARNING} to {MOST_WARNING} seconds, not {show(seconds)}", hint)
+    if not MIN_WARNING <= seconds <= MAX_WARNING:
+        hint = "leave the command time to save its work and the job time to stop, for example 120"
+        raise BadValue(f"must be {MIN_WARNING} to {MAX_WARNING} seconds, not {show(seconds)}", hint)
     return seconds
 
 
@@ -172,14 +176,75 @@ def signal_name(text: str) -> str:
     """A signal that a program can catch, without SIG."""
     name = text.upper().removeprefix("SIG")
     if name not in _CATCHABLE:
-        raise BadValue(f"is not a signal for this: {show(text)}", f"write one of {', '.join(_CATCHABLE)}")
+        raise BadValue(f"is not a supported signal: {show(text)}", f"use one of {', '.join(_CATCHABLE)}")
     return name
 
 
 def switches(text: str) -> str:
     count, _, wait = text.partition("@")
     if not count.isdigit() or (wait and not times.is_time(wait)):
-        raise BadValue(f"is not a count of switches: {show(text)}", "write 1 or 1@10:00 (at most 1, wait 10 minutes)")
+        raise BadValue(f"is not a number of switches: {show(text)}", "write 1 or 1@10:00 (at most 1, wait 10 minutes)")
+    return text
+
+
+# --- arrays and chains -----------------------------------------------------------------------------------------------
+
+MAX_LINKS = 100_000  # of a chain
+MAX_TASK_NUMBER = 4_000_000  # Slurm's own limit, whatever MaxArraySize a site sets
+_TASKS = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?", re.ASCII)
+
+
+def array(text: str) -> str:
+    """The tasks of an array as in sbatch's manual, optionally in brackets, as squeue prints them.
+
+    sbatch itself also accepts `0-9%3%2` or `%3`, with an unexpected meaning.
+    """
+    hint = "write 0-9, 1,3,5, 0-20:4 or 0-9%3 (three concurrent tasks)"
+    tasks, percent, concurrent = text.partition("%")
+    if percent and not re.fullmatch(r"\d{1,9}", concurrent, re.ASCII):
+        what = f"{concurrent} is not a number of tasks" if concurrent else "a number is missing"
+        raise BadValue(f"is not a job array: {show(text)}: {what} after the %, which comes last", hint)
+    if percent and int(concurrent) == 0:
+        raise BadValue(f"allows 0 concurrent tasks: {show(text)}", "omit %0 for no limit")
+    if tasks.startswith("[") and tasks.endswith("]"):
+        tasks = tasks[1:-1]
+    task_numbers(tasks, f"is not a job array: {show(text)}", hint)
+    return tasks + percent + concurrent
+
+
+def task_numbers(text: str, message: str, hint: str) -> None:
+    """Raise BadValue unless the text is a list of tasks, such as 0-4,7,10-20:5."""
+    for part in text.split(","):
+        match = _TASKS.fullmatch(part)
+        if match is None:
+            what = f"{show(part)} is neither a number nor a range" if part else "a number is missing"
+            raise BadValue(f"{message}: {what}", hint)
+        if any(len(number or "") > 18 or int(number or 0) > MAX_TASK_NUMBER for number in match.groups()):
+            raise BadValue(f"{message}: the highest task number of Slurm is {MAX_TASK_NUMBER}", hint)
+        first, last, step = match.groups()
+        if last and int(first) > int(last):
+            raise BadValue(f"{message}: {part} is a descending range", hint)
+        if step and int(step) == 0:
+            raise BadValue(f"{message}: {part} has a step of 0", hint)
+
+
+def chain(links: int) -> int:
+    """The number of links in a chain."""
+    if links < 2:
+        raise BadValue(f"must be at least 2, not {links}", "use 2 or more; omit --chain to run the job once")
+    if links > MAX_LINKS:
+        raise BadValue(f"must be at most {MAX_LINKS}, not {links}", "Slurm's MaxArraySize may be lower still")
+    return links
+
+
+# --- what Ray needs --------------------------------------------------------------------------------------------------
+
+
+def port_range(text: str) -> str:
+    hint = "write A-B within 1024-65535, at least 64 ports wide, for example 20000-20999"
+    match = re.fullmatch(r"(\d+)-(\d+)", text)
+    if not match or int(match[1]) < 1024 or int(match[2]) > 65535 or int(match[2]) - int(match[1]) < 63:
+        raise BadValue(f"is not a valid port range: {show(text)}", hint)
     return text
 
 
@@ -190,31 +255,34 @@ def interface(text: str) -> str:
 
 
 # A Unix socket path holds 107 bytes and Ray appends 64 of its own; the node's own directory below this one needs
-# 23 more (/r<job id>-<6 random>.<node>/t, with 8 digits for the job and 3 for the node).
+# 23 more (/r<job ID>-<6 random>.<node>/t, with 8 digits for the job and 3 for the node).
 MAX_TEMP_DIR = 20
 
 
 def temp_dir(text: str) -> str:
-    """The node-local directory below which each job makes its own. %u is the user, %j the job id."""
-    hint = "give a short absolute node-local path such as /tmp or /scratch/%u"
-    if not filled(text).startswith("/"):
+    """The node-local directory in which each job creates its own. %u is the user, %j the job ID."""
+    hint = "use a short absolute node-local path such as /tmp or /scratch/%u"
+    if not nonempty_line(text).startswith("/"):
         raise BadValue(f"is not an absolute path: {show(text)}", hint)
     if not re.fullmatch(r"[A-Za-z0-9._/%+@=-]+", text):
-        raise BadValue(f"has characters that Ray cannot take in its paths: {show(text)}", hint)
+        raise BadValue(f"has characters that Ray does not support in its paths: {show(text)}", hint)
     if len(text.encode()) > MAX_TEMP_DIR:
-        raise BadValue(f"is too long for Ray's sockets below it: {show(text)} (at most {MAX_TEMP_DIR} bytes)", hint)
+        raise BadValue(f"is too long for Ray's socket paths: {show(text)} (maximum: {MAX_TEMP_DIR} bytes)", hint)
     return text
 
 
+# --- lists and mappings ----------------------------------------------------------------------------------------------
+
+
 def as_list(value: Any) -> Any:
-    """One text stands for a list of one."""
+    """A single text as a list of one item."""
     if value is None:
         return ()
     return (value,) if isinstance(value, str) else value
 
 
 def pairs(value: Any, example: str) -> Any:
-    """`[K=V, ...]`, `K=V` or a mapping, as a mapping; an item without `=` has no value."""
+    """`[K=V, ...]`, `K=V` or a mapping as a mapping; the value of an item without `=` is None."""
     if value is None:
         return {}
     if isinstance(value, str):
@@ -223,16 +291,23 @@ def pairs(value: Any, example: str) -> Any:
         return dict(value)
     if not isinstance(value, (list, tuple)):
         raise BadValue(f"is neither a mapping nor a list: {show(value)}", f"write {example}")
-    found: dict[str, Any] = {}
+    mapping: dict[str, Any] = {}
     for item in value:
         if not isinstance(item, str):
-            raise BadValue(f"has an item that is no text: {show(item)}", f"write {example}")
+            raise BadValue(f"has an item that is not text: {show(item)}", f"write {example}")
         key, equals, text = item.partition("=")
-        found[key.strip()] = text if equals else None
-    return found
+        mapping[key.strip()] = text if equals else None
+    return mapping
 
 
-# What the script sets itself; a second hand on these would break the cluster or leak its token.
+def _value_text(name: str, value: Any) -> str:
+    """The text of one value of a mapping."""
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise BadValue(f"the value of {name} is not text: {show(value)}", "quote the value")
+    return str(value)
+
+
+# Variables that the script sets itself; setting them from outside would break the cluster or leak its token.
 _OWN_VARIABLES = re.compile(
     r"RAY_ADDRESS|RAY_AUTH_.*|RAY_TMPDIR|SLURM_.*|SBATCH_.*|SRUN_.*|BASH_ENV|IFS|SHELLOPTS|BASHOPTS|SECONDS"
     # The script's own names, in the order of their appearance: the command would see our value, not the user's.
@@ -245,44 +320,37 @@ _OWN_VARIABLES = re.compile(
 )
 
 
-def is_yes(value: Any) -> bool:
-    """What pydantic takes for true."""
-    return value is True or str(value).lower() in ("true", "yes", "on", "y", "t", "1")
-
-
 def environment(value: Any) -> Any:
-    """Variables for the job: K=V."""
+    """Environment variables for the job: K=V."""
     variables = pairs(value, "NAME=value")
     for name, text in variables.items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)):
             raise BadValue(f"is not the name of a variable: {show(name)}", "write NAME=value")
         if _OWN_VARIABLES.fullmatch(name):
-            raise BadValue(f"{name} belongs to the script or to Slurm", "it is set in the job; leave it out")
+            raise BadValue(f"{name} is reserved for the script or Slurm", "omit it: the job sets it itself")
         if text is None:
             raise BadValue(f"has no value: {name}", f"write {name}=value, or {name}= for an empty one")
-        if isinstance(text, bool) or not isinstance(text, (str, int, float)):
-            raise BadValue(f"{name} is no text: {show(text)}", "put the value in quotes")
-        variables[name] = _writable(str(text))
+        variables[name] = _encodable(_value_text(name, text))
     return variables
 
 
 def srun_args(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The script listens to its steps, and talks to them: what changes their streams would cut the line."""
+    """Arguments for srun that leave its streams alone: the script communicates with its steps through them."""
     for word in words:
         if re.match(r"--(label|output|error|input|unbuffered|pty)\b|-[loeiu]", word):
-            hint = "leave it out; Ray's own logs are kept with --keep-ray-logs"
-            raise BadValue(f"{show(word)} would cut the script off from its nodes", hint)
+            hint = "omit it; --keep-ray-logs keeps Ray's own logs"
+            raise BadValue(f"{show(word)} would disconnect the script from its nodes", hint)
     return words
 
 
-# Directives that would take away what the script or the record rests on, and what to use instead.
+# Directives that the script or the record depends on, and what to use instead.
 _OWN_DIRECTIVES = {
-    "output": "--run-dir says where the log goes",
-    "error": "the log holds both streams; --run-dir says where it goes",
-    "wrap": "--command is the command",
-    "array": "--array does it, with a log and a Ray cluster of its own for each task",
+    "output": "--run-dir sets the directory of the log",
+    "error": "the log holds both streams; --run-dir sets its directory",
+    "wrap": "use --command",
+    "array": "use --array, which gives each task its own log and Ray cluster",
     "open-mode": "the log is always appended to, so that a requeue does not erase it",
-    "container-image": "sbatch would put the script itself into the container, where there is no srun",
+    "container-image": "sbatch would run the script itself in the container, where there is no srun",
 }
 
 
@@ -294,20 +362,19 @@ def directive_name(name: str) -> str:
 
 
 def directives(value: Any) -> Any:
-    """Directives that we did not think of: key=value, or key alone."""
-    found: dict[str, str | None] = {}
+    """Additional directives: key=value, or key alone."""
+    checked: dict[str, str | None] = {}
     for name, text in pairs(value, "key=value").items():
         plain = directive_name(name)
         if plain in _OWN_DIRECTIVES:
             raise BadValue(f"--{plain} cannot be set here", _OWN_DIRECTIVES[plain])
-        if text is not None and (isinstance(text, bool) or not isinstance(text, (str, int, float))):
-            raise BadValue(f"the value of {plain} is no text: {show(text)}", "put the value in quotes")
-        found[plain] = None if text is None else one_line(str(text))
-    return found
+        checked[plain] = None if text is None else one_line(_value_text(plain, text))
+    return checked
 
 
-def dropped(names: tuple[str, ...]) -> tuple[str, ...]:
-    for name in (plain := tuple(directive_name(name) for name in names)):
+def dropped_directives(names: tuple[str, ...]) -> tuple[str, ...]:
+    checked = tuple(directive_name(name) for name in names)
+    for name in checked:
         if name in ("output", "open-mode"):
             raise BadValue(f"--{name} cannot be dropped", _OWN_DIRECTIVES[name])
-    return plain
+    return checked

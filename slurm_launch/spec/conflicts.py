@@ -1,4 +1,4 @@
-"""What must agree between the options of a launch; each one's own check is in values.py and its kin."""
+"""The checks between the options of a launch; checks.py has those of single values."""
 
 from __future__ import annotations
 
@@ -7,127 +7,141 @@ from math import inf
 from slurm_launch.slurm import hostlist, times
 from slurm_launch.spec import container_runtimes, hetjob
 from slurm_launch.spec.checks import BadValue
-from slurm_launch.spec.model import SpecFields
-from slurm_launch.spec.option import IMAGES, MEMORY, NEEDS, flag_name
+from slurm_launch.spec.model import IDLE, SpecFields
+from slurm_launch.spec.option import ALTERNATIVES, DEPENDENCIES, IMAGE_NEED, NEEDS, flag_name, mutually_exclusive
 
 
 def check(spec: SpecFields) -> None:
-    """Raise BadValue when what is asked for does not fit together."""
-    given = [flag_name(name) for name in MEMORY if getattr(spec, name) is not None]
-    if len(given) > 1:
-        raise BadValue(f"{' and '.join(given)} exclude one another", "give one of them")
+    """Raise BadValue when options contradict each other, or have no effect without another."""
+    _check_alternatives(spec)
+    _check_nodes(spec)
+    _check_tasks(spec)
+    _check_dependencies(spec)
+    _check_restarts(spec)
+    _check_escape_hatches(spec)
+    _check_needs(spec)
+    hetjob.check(spec)
+    _check_container(spec)
+
+
+def _is_given(spec: SpecFields, name: str) -> bool:
+    """Whether an option differs from its default."""
+    if name == "command":
+        return spec.command != IDLE
+    return bool(getattr(spec, name) != SpecFields.model_fields[name].get_default())
+
+
+def _check_alternatives(spec: SpecFields) -> None:
+    for names in ALTERNATIVES:
+        given = [name for name in names if _is_given(spec, name)]
+        if len(given) > 1:
+            raise BadValue(*mutually_exclusive(given))
+
+
+def _check_needs(spec: SpecFields) -> None:
+    for name, need in NEEDS.items():
+        if need is IMAGE_NEED and spec.container_runtime == "none":
+            continue  # the container is switched off, with all of its options
+        if need.required and _is_given(spec, name) and not any(_is_used(spec, other) for other in need.options):
+            raise BadValue(f"{flag_name(name)} has no effect without {need.what}", need.hint)
+
+
+def _is_used(spec: SpecFields, name: str) -> bool:
+    """Whether the job uses an option that others need."""
+    if name == "num_gpus" and any(group.gpus for group in hetjob.worker_groups(spec)):
+        return True
+    return _is_given(spec, name)
+
+
+def _check_nodes(spec: SpecFields) -> None:
     if spec.node is not None and spec.num_nodes is not None:
         hosts = len(hostlist.expand(spec.node))
-        if hosts + hetjob.own_head(spec) != spec.num_nodes:
-            beside = ", and the head has one of its own" if hetjob.own_head(spec) else ""
+        own_head = hetjob.is_heterogeneous(spec)
+        if hosts + own_head != spec.num_nodes:
+            head = ", not counting the head's own node," if own_head else ""
             raise BadValue(
-                f"--node names {hosts} hosts{beside}, but --num-nodes is {spec.num_nodes}",
-                "make them agree, or leave --num-nodes out",
+                f"--node names {hosts} hosts{head} but --num-nodes is {spec.num_nodes}",
+                "make them agree, or omit --num-nodes",
             )
-    if spec.min_nodes is not None and spec.min_nodes > hetjob.nodes(spec):
+    if spec.min_nodes is not None and spec.min_nodes > hetjob.node_count(spec):
         raise BadValue(
-            f"--min-nodes {spec.min_nodes} is more than the {hetjob.nodes(spec)} nodes of the job",
-            "give a smaller --min-nodes or a larger --num-nodes",
+            f"--min-nodes {spec.min_nodes} is more than the {hetjob.node_count(spec)} nodes of the job",
+            "use a smaller --min-nodes or a larger --num-nodes",
         )
-    _tasks_fit(spec)
-    if spec.gpu_type is not None and spec.num_gpus == 0 and not any(group.gpus for group in hetjob.groups(spec)):
-        raise BadValue("--gpu-type without --num-gpus asks for no GPU", "add --num-gpus N")
-    _dependencies_fit(spec)
-    _restarts_fit(spec)
-    hetjob.check(spec)
-    _container_fits(spec)
 
 
-def _dependencies_fit(spec: SpecFields) -> None:
-    names = [name for name in ("after", "after_ok", "after_any", "after_notok", "singleton") if getattr(spec, name)]
+def _check_tasks(spec: SpecFields) -> None:
+    if spec.grow is not None and (spec.array or spec.is_sweep or spec.chain):
+        raise BadValue("--grow is for a job with one cluster", "use `slurm-launch grow` for one task of an array")
+    if (spec.is_sweep or spec.chain) and "array" in spec.no_sbatch:
+        what = "a chain" if spec.chain else "a sweep"
+        raise BadValue(f"--no-sbatch array removes the directive that {what} needs", "omit it")
+    if spec.chain is not None and spec.max_parallel is not None:
+        raise BadValue(
+            "--max-parallel and --chain are mutually exclusive", "omit --max-parallel: links run one at a time"
+        )
+    if spec.max_parallel is not None and "%" in (spec.array or ""):
+        raise BadValue(
+            f"--max-parallel {spec.max_parallel} and --array {spec.array} both limit the concurrent tasks",
+            "omit one of them",
+        )
+
+
+def _check_dependencies(spec: SpecFields) -> None:
+    names = [name for name in (*DEPENDENCIES, "singleton") if getattr(spec, name)]
     if not names:
         return
     if spec.dependency and "?" in spec.dependency:
         raise BadValue(
-            f"--dependency {spec.dependency} and {flag_name(names[0])} cannot be joined: with ? any part is enough",
-            "write all of it as one --dependency",
+            f"--dependency {spec.dependency} cannot be combined with {flag_name(names[0])}: with ? any part is enough",
+            "write all dependencies as one --dependency",
         )
     if "dependency" in spec.sbatch:
-        raise BadValue(f"{flag_name(names[0])} and --sbatch dependency exclude one another", "use --dependency")
+        raise BadValue(f"{flag_name(names[0])} and --sbatch dependency are mutually exclusive", "use --dependency")
 
 
-def _tasks_fit(spec: SpecFields) -> None:
-    if spec.grow is not None and (spec.array or spec.is_sweep or spec.chain):
-        raise BadValue("--grow is for a job with one cluster", "an array's task can be grown by `slurm-launch grow`")
-    given = [flag_name(name) for name in ("array", "sweep", "sweep_file", "chain") if getattr(spec, name)]
-    if len(given) > 1:
-        raise BadValue(f"{' and '.join(given)} exclude one another", "give one of them")
-    if (spec.is_sweep or spec.chain) and "array" in spec.no_sbatch:
-        what = "a chain" if spec.chain else "a sweep"
-        raise BadValue(f"--no-sbatch array takes away what {what} is: an array", "leave it out")
-    if spec.chain is None and spec.chain_while != "any":
-        raise BadValue("--chain-while without --chain has no effect", "add --chain N")
-    if spec.chain is not None and spec.max_parallel is not None:
-        raise BadValue("--max-parallel and --chain exclude one another", "of a chain one link runs at a time")
-    if spec.points is not None and not spec.is_sweep:
-        raise BadValue("--points without a sweep has no points to choose from", "add --sweep or --sweep-file")
-    if spec.max_parallel is not None:
-        if not given:
-            raise BadValue("--max-parallel is for sweeps and arrays", "add --sweep, --sweep-file or --array")
-        if "%" in (spec.array or ""):
-            raise BadValue(
-                f"--max-parallel {spec.max_parallel} and --array {spec.array} both say how many run at a time",
-                "leave one of them out",
-            )
-
-
-def _restarts_fit(spec: SpecFields) -> None:
-    if spec.signal is not None and spec.signal_before is not None:
-        raise BadValue("--signal and --signal-before exclude one another", "give one of them")
+def _check_restarts(spec: SpecFields) -> None:
     limit = times.seconds(spec.time) if spec.time is not None else inf
     if spec.signal_before is not None and spec.signal_before >= limit:
         raise BadValue(
             f"--signal-before {spec.signal_before} is not below the time limit: --time {spec.time} is {limit:g} s",
-            "give a smaller --signal-before, or a longer --time",
+            "use a smaller --signal-before or a longer --time",
         )
     if spec.requeue and spec.chain is not None:
-        hint = "give one of them; a chain's links can have --signal-before, too"
-        raise BadValue("--requeue and --chain exclude one another: two ways in which a job goes on", hint)
-    if spec.max_restarts is not None and not spec.requeue:
-        raise BadValue("--max-restarts without --requeue has no effect", "add --requeue")
-    if spec.checkpoint_signal is not None and not spec.goes_on:
-        raise BadValue("--checkpoint-signal without --signal-before has no effect", "add --signal-before 120")
-    _hatches_agree(spec)
+        hint = "use one of them; --signal-before works with both"
+        raise BadValue("--requeue and --chain are mutually exclusive", hint)
 
 
-def _hatches_agree(spec: SpecFields) -> None:
-    """The script counts on its own directives: it would wait for a warning or a life that never comes."""
+def _check_escape_hatches(spec: SpecFields) -> None:
+    """Refuse directives that contradict the script's own: it would wait for a signal or a restart that never comes."""
     if "requeue" in spec.sbatch:
-        raise BadValue("--sbatch requeue is not known to the script", "use --requeue")
+        raise BadValue("--sbatch requeue bypasses the script's restart handling", "use --requeue")
     if spec.requeue and "no-requeue" in spec.sbatch:
-        raise BadValue("--requeue and --sbatch no-requeue exclude one another", "give one of them")
+        raise BadValue("--requeue and --sbatch no-requeue are mutually exclusive", "use one of them")
     if spec.requeue and "requeue" in spec.no_sbatch:
-        raise BadValue("--no-sbatch requeue takes away what --requeue is", "leave one of them out")
+        raise BadValue("--no-sbatch requeue removes the directive that --requeue needs", "omit one of them")
     if spec.signal_before is None:
         return
     if "signal" in spec.no_sbatch:
-        raise BadValue("--no-sbatch signal takes away what --signal-before is", "leave one of them out")
-    for name, instead in (("signal", "leave it out"), ("time", "use --time")):
+        raise BadValue("--no-sbatch signal removes the directive that --signal-before needs", "omit one of them")
+    for name, hint in (("signal", "omit --sbatch signal"), ("time", "use --time")):
         if name in spec.sbatch:
-            raise BadValue(f"--signal-before and --sbatch {name} exclude one another", instead)
+            raise BadValue(f"--signal-before and --sbatch {name} are mutually exclusive", hint)
 
 
-def _container_fits(spec: SpecFields) -> None:
+def _check_container(spec: SpecFields) -> None:
     runtime = container_runtimes.runtime_of(spec)
     if runtime is None:
         if spec.worker_image and spec.container_runtime != "none":
             raise BadValue(
                 "--worker-image alone leaves the head without an image", "add --head-image or --container-image"
             )
-        for name, needed in NEEDS.items() if spec.container_runtime != "none" else ():
-            if needed == IMAGES and getattr(spec, name) != type(spec).model_fields[name].default:
-                raise BadValue(f"{flag_name(name)} without an image has no effect", "add --container-image")
         return
     runtime.check(spec)
     for mount in spec.container_mounts:
         source, target = mount.split(":")[:2]
         if target == spec.temp_dir.rstrip("/") and (source != target or mount.endswith(":ro")):
             raise BadValue(
-                f"--container-mounts puts {mount} where --temp-dir is: {target}",
-                "choose another --temp-dir, or mount it elsewhere: Ray and the script meet in --temp-dir",
+                f"--container-mounts: {mount} hides --temp-dir {target}, which Ray and the script share",
+                "use another --temp-dir or another mount target",
             )
