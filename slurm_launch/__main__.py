@@ -1,4 +1,4 @@
-"""`python -m slurm_launch`."""
+"""Runs the command line: `python -m slurm_launch`."""
 
 from slurm_launch.cli.main import main
 

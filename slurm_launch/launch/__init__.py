@@ -1,1 +1,1 @@
-"""From a script to a job: submission, dependencies, splitting of large sweeps, differences between specs."""
+"""Submits jobs: scripts, sbatch, dependencies, splitting of large sweeps, differences between specs."""

@@ -1,4 +1,4 @@
-"""The job that grows the cluster of another: which values it takes over, and how it is submitted."""
+"""The job that grows another job's Ray cluster: the options that it inherits, and its submission."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from slurm_launch.config.messages import problem_of
+from slurm_launch.config.messages import usage_error
 from slurm_launch.errors import InvalidSpec, LaunchError, Notify, UsageError
 from slurm_launch.launch.job import submit_job
 from slurm_launch.process import Runner
@@ -22,52 +22,56 @@ from slurm_launch.spec.model import options
 from slurm_launch.spec.option import CONTAINER, ENVIRONMENT, NETWORK
 from slurm_launch.spec.script_header import JoinTarget
 
-# What the main job was launched with and its new nodes are to have too, unless the user says otherwise.
-_SAME = """exclude num_gpus gpu_type gpu_directive cpus_per_task mem mem_per_cpu mem_per_gpu exclusive constraint
+# Options of the main job that the new nodes inherit, unless the user sets them.
+_INHERITED = """exclude num_gpus gpu_type gpu_directive cpus_per_task mem mem_per_cpu mem_per_gpu exclusive constraint
 licenses partition account qos time reservation chdir start_timeout auth object_store_memory temp_dir keep_ray_logs
 sbatch no_sbatch srun_arg ray_arg ray_worker_arg run_dir"""
-# What makes sense for them beside that.
-_MORE = """exp_name num_nodes node dependency after after_ok after_any after_notok singleton begin deadline nice comment
+# Further options that make sense for new nodes.
+_OWN = """exp_name num_nodes node dependency after after_ok after_any after_notok singleton begin deadline nice comment
 mail_user mail_type signal switches profile config"""
-_ALWAYS = {name for name, option in options().items() if option.group in (ENVIRONMENT, CONTAINER, NETWORK)}
-SAME = frozenset(_SAME.split()) | _ALWAYS
-ALLOWED = SAME | frozenset(_MORE.split())
-WARNING = "B:USR1@60"  # a minute before its time is over the script leaves the cluster
-NO_COMMAND = ":"  # stands in no script
+_INHERITED_GROUPS = (ENVIRONMENT, CONTAINER, NETWORK)
+INHERITED = frozenset(_INHERITED.split()) | {
+    name for name, option in options().items() if option.group in _INHERITED_GROUPS
+}
+ALLOWED = INHERITED | frozenset(_OWN.split())
+TIME_WARNING = "B:USR1@60"  # a minute before the time limit, the script leaves the cluster
+NO_COMMAND = ":"  # satisfies the spec; no script contains it
+NAME_SUFFIX = "-grow"
 
 
 @dataclass(frozen=True)
-class Main:
-    """The job whose cluster is to grow."""
+class MainJob:
+    """The job whose cluster grows."""
 
     run: Run
     joins: JoinTarget
-    begun: bool  # whether it runs; else the new job has to wait for it
+    started: bool  # otherwise the new job waits for it
 
 
 def values_for(given: Mapping[str, Any], exp_name: str) -> dict[str, Any]:
-    """The values of a job that grows the cluster of a run with these values."""
-    same = {key: value for key, value in given.items() if key.replace("-", "_") in SAME}
-    return {**same, "exp-name": f"{exp_name[: MAX_NAME - 5]}-grow", "command": NO_COMMAND, "signal": WARNING}
+    """Return the values of a job that grows the cluster of a run with these values."""
+    inherited = {key: value for key, value in given.items() if key.replace("-", "_") in INHERITED}
+    name = exp_name[: MAX_NAME - len(NAME_SUFFIX)] + NAME_SUFFIX
+    return {**inherited, "exp-name": name, "command": NO_COMMAND, "signal": TIME_WARNING}
 
 
 def second_spec(spec: LaunchSpec) -> LaunchSpec | None:
-    """The spec of the second job of a launch with --grow; None without. Raises UsageError when it is impossible."""
+    """Return the spec of the second job of a launch with --grow; None without. Raises UsageError if impossible."""
     if spec.grow is None:
         return None
     own = values_for(spec.given(), spec.exp_name)
     if not spec.num_gpus:
-        own.pop("gpu-type", None)  # it was for the --worker-groups that have GPUs
+        own.pop("gpu-type", None)  # only the GPUs of a --worker-group have it
     try:
         return LaunchSpec.model_validate({**own, "num-nodes": spec.grow})
     except ValidationError as error:
-        where = dict.fromkeys(LaunchSpec.model_fields, ("the second job, of --grow",))
+        where = dict.fromkeys(LaunchSpec.model_fields, ("the second job of --grow",))
         details = error.errors(include_url=False)
-        raise InvalidSpec([problem_of(detail, where, {}) for detail in details]) from None
+        raise InvalidSpec([usage_error(detail, where, {}) for detail in details]) from None
 
 
 def submit_grow_job(
-    main: Main,
+    main: MainJob,
     spec: LaunchSpec,
     *,
     hold: bool = False,
@@ -75,7 +79,7 @@ def submit_grow_job(
     notify: Notify,
     **how: Any,
 ) -> Run:
-    """Submit the job; one whose main job has not begun waits for it."""
+    """Submit the job; it waits for a main job that has not started yet."""
     return submit_job(
         with_dependency(main, spec),
         joins=main.joins,
@@ -87,40 +91,42 @@ def submit_grow_job(
     )
 
 
-def with_dependency(main: Main, spec: LaunchSpec) -> LaunchSpec:
-    """The spec of the grow job; it waits for a main job that has not started yet."""
-    return spec if main.begun else spec.model_copy(update={"after": (*spec.after, main.joins.job)})
+def with_dependency(main: MainJob, spec: LaunchSpec) -> LaunchSpec:
+    """Return the spec of the new job; it waits for a main job that has not started yet."""
+    return spec if main.started else spec.model_copy(update={"after": (*spec.after, main.joins.job)})
 
 
 def directory_of(run: Run) -> str:
-    """The directory of the main job, which may be mounted or looked at by its relative paths."""
+    """Return the submit directory of the main job: mounts and relative paths refer to it."""
     if not os.path.isdir(run.submit_dir):
-        hint = "the nodes work there: make it again"
-        raise UsageError("the directory of the launch does not exist any more", at=run.submit_dir, hint=hint)
+        hint = "create it again: the new nodes use it"
+        raise UsageError("the submit directory of the run no longer exists", at=run.submit_dir, hint=hint)
     return run.submit_dir
 
 
-def submit_beside(
+def submit_second_job(
     run: Run,
-    own: LaunchSpec,
+    spec: LaunchSpec,
     *,
-    parts: bool,
+    heterogeneous: bool,
     env: Mapping[str, str],
     runner: Runner,
     timeout: float,
     notify: Notify,
 ) -> Run:
-    """Submit the second job of a launch with --grow; returns the first, which knows of it now.
+    """Submit the second job of a launch with --grow; return the first run, which then names it.
 
-    When it cannot be had, the first one is there all the same."""
+    If the submission fails, the first job keeps running, and `notify` gets the error.
+    """
     assert run.job_id is not None
     try:
-        main = Main(run, JoinTarget(run.job_id, run.log, parts), begun=False)
-        grown = submit_grow_job(main, own, env=env, runner=runner, timeout=timeout, notify=notify)
+        main = MainJob(run, JoinTarget(run.job_id, run.log, heterogeneous), started=False)
+        second = submit_grow_job(main, spec, env=env, runner=runner, timeout=timeout, notify=notify)
     except LaunchError as error:
-        notify(f"job {run.job_id} is submitted, but not the job that was to grow it: {error}")
+        notify(f"job {run.job_id} is submitted, but not the job that grows its cluster: {error}")
         return run
-    notify(f"job {grown.job_id} will grow it by {own.nodes} node{'s' * (own.nodes > 1)}: {grown.script}")
-    with suppress(UsageError):  # both jobs are there; of a record that cannot be written the first has told
-        records.change(run.record, lambda first: replace(first, grow=grown.job_id))
-    return replace(run, grow=grown.job_id)
+    nodes = f"{spec.nodes} node{'s' * (spec.nodes > 1)}"
+    notify(f"job {second.job_id} will grow its cluster by {nodes}: {second.script}")
+    with suppress(UsageError):  # both jobs exist; `submit_job` has already reported a record that cannot be written
+        records.change(run.record, lambda first: replace(first, grow=second.job_id))
+    return replace(run, grow=second.job_id)

@@ -1,4 +1,4 @@
-"""The script of a launch: the runs to wait for and the points of a sweep are looked up, then it is rendered."""
+"""The script of a launch: looks up dependencies and the points of a sweep, then renders."""
 
 from __future__ import annotations
 
@@ -15,6 +15,28 @@ from slurm_launch.spec.script_header import EmbeddedSpec, JoinTarget
 from slurm_launch.spec.sweep_points import Points
 
 
+@dataclass(frozen=True)
+class SweepTasks:
+    """The points of a sweep and the tasks of its array; both are None for other jobs."""
+
+    points: Points | None = None
+    tasks: str | None = None  # as --array writes them
+
+
+def sweep_tasks(spec: LaunchSpec, points: Points | None = None) -> SweepTasks:
+    """Return the points and tasks of a sweep; `points` are by default those that the spec names.
+
+    A launch calls this once: the file of --sweep-file may change meanwhile. Raises UsageError for --points that the
+    sweep does not have.
+    """
+    if not spec.is_sweep:
+        return SweepTasks()
+    if points is None:
+        points = sweep_file.points_of(spec)
+    assert points is not None
+    return SweepTasks(points, sweep_file.task_numbers(spec, points))
+
+
 def render(
     spec: LaunchSpec,
     *,
@@ -22,40 +44,28 @@ def render(
     when: datetime | None = None,
     run_dir: str | None = None,
     embedded: EmbeddedSpec | None = None,
-    points: Points | None = None,
+    sweep: SweepTasks | None = None,
 ) -> str:
-    """The script for a spec, as text.
+    """Return the text of the script for a spec; the same arguments give the same bytes.
 
-    The same arguments give the same bytes. `name` is the run's name, by default `<exp_name>_<date>-<time>` of
-    `when`, which is by default now. `run_dir` is the directory of the log as the job sees it, by default the
-    spec's. `embedded` is the origin of the spec that the header tells, by default the values given. `points` are
-    those of a sweep, by default the ones that the spec asks for. Runs to wait for are looked up among yours.
+    `name` is the run's name, by default `<exp_name>_<date>-<time>` of `when`, which is by default now. `run_dir` is
+    the directory of the log as the job sees it, by default the spec's. `embedded` is the spec in the script's header,
+    by default the values given. `sweep` are the points and tasks of a sweep, by default those that the spec names.
+    Runs that the job depends on are looked up among yours.
     """
-    wanted = dependencies.resolved(spec, os.environ)
-    header, sweep = embedded or header_of(spec), sweep_tasks(spec, points)
-    return render_job(wanted, name=name, when=when, run_dir=run_dir, embedded=header, sweep=sweep)
+    return render_job(
+        dependencies.with_job_ids(spec, dependencies.job_ids(spec, os.environ)),
+        name=name,
+        when=when,
+        run_dir=run_dir,
+        embedded=embedded or header_of(spec),
+        sweep=sweep or sweep_tasks(spec),
+    )
 
 
 def header_of(spec: LaunchSpec) -> EmbeddedSpec:
-    """What the script's header says: the values requested, not the job IDs that they were resolved to."""
+    """Return the spec for the script's header: the values as given, not the job IDs that they were resolved to."""
     return EmbeddedSpec(own=spec.given())
-
-
-@dataclass(frozen=True)
-class SweepTasks:
-    """The points of a sweep and the tasks of its array; both None for other jobs."""
-
-    points: Points | None = None
-    tasks: str | None = None
-
-
-def sweep_tasks(spec: LaunchSpec, points: Points | None) -> SweepTasks:
-    """Read once for a launch: the file may change meanwhile."""
-    if not spec.is_sweep:
-        return SweepTasks()
-    points = points or sweep_file.points_of(spec)
-    assert points is not None
-    return SweepTasks(points, sweep_file.task_numbers(spec, points))
 
 
 def render_job(
@@ -68,6 +78,7 @@ def render_job(
     sweep: SweepTasks,
     joins: JoinTarget | None = None,
 ) -> str:
+    """Return the text of the script for a spec whose dependencies are job IDs and whose points are known."""
     when = local_time(when)
     return render_script(
         spec,
@@ -82,5 +93,5 @@ def render_job(
 
 
 def local_time(when: datetime | None) -> datetime:
-    """A time in the local zone, as people read it in file names."""
+    """Return a time, by default now, in the local zone, which file names use."""
     return (datetime.now() if when is None else when).astimezone()

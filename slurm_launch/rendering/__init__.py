@@ -1,1 +1,1 @@
-"""From a spec to the text of a script. Pure: reads no file but the templates and writes none."""
+"""Renders a spec as the text of a script. Pure: reads only the templates and writes nothing."""

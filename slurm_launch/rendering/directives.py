@@ -1,4 +1,4 @@
-"""LaunchSpec -> the `#SBATCH` lines. The only place that knows how they are spelled and quoted."""
+"""The `#SBATCH` lines of a LaunchSpec. Only this module spells and quotes them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from slurm_launch.errors import UsageError, show
-from slurm_launch.spec.hetjob import ONCE, components
+from slurm_launch.spec.hetjob import WHOLE_JOB_DIRECTIVES, components
 from slurm_launch.spec.model import options
 from slurm_launch.spec.option import DEPENDENCIES
 
@@ -15,23 +15,25 @@ if TYPE_CHECKING:
 
 
 def directive_lines(spec: LaunchSpec, log: str, tasks: str | None = None) -> list[str]:
-    """The lines in their fixed order; the user's additions last, or in place of ours of the same name.
+    """Return the lines in a fixed order; --sbatch directives come last, or replace a line of the same name.
 
-    `tasks` are those of a sweep; an array's stand in the spec."""
-    found: list[str] = []
-    for place, component in enumerate(components(spec) or [spec]):
+    `tasks` are those of a sweep's array; the tasks of --array are in the spec.
+    """
+    lines: list[str] = []
+    for number, component in enumerate(components(spec) or [spec]):
         wanted = _wanted(component, log, spec.tasks(tasks))
-        found += ["#SBATCH hetjob"] if place else []
-        found += [_line(key, value) for key, value in wanted.items() if not (place and key in ONCE)]
-    return found
+        if number:
+            lines.append("#SBATCH hetjob")
+        lines += [_line(key, value) for key, value in wanted.items() if not (number and key in WHOLE_JOB_DIRECTIVES)]
+    return lines
 
 
 def _wanted(spec: LaunchSpec, log: str, tasks: str | None) -> dict[str, str | None]:
-    """The directives of a job, or of one component of it."""
+    """Return the directives of a job, or of one component of a heterogeneous job."""
     wanted: dict[str, str | None] = {
         "job-name": spec.exp_name,
         "output": _log_pattern(log, array=tasks is not None),
-        "open-mode": "append",  # a requeued job must not erase what the first one wrote
+        "open-mode": "append",  # a restart must not erase the log of the previous attempt
         "nodes": str(spec.nodes),
         "ntasks-per-node": "1",
     }
@@ -45,17 +47,17 @@ def _wanted(spec: LaunchSpec, log: str, tasks: str | None) -> dict[str, str | No
     if spec.exclusive:
         wanted["exclusive"] = None
     if spec.signal_before is not None:
-        wanted["signal"] = f"B:USR1@{spec.signal_before}"  # for the script alone: a step's would end Ray
-    # Always said: most sites would run the command a second time after a node failure, unasked.
+        wanted["signal"] = f"B:USR1@{spec.signal_before}"  # B: only to the script, because in a step it would end Ray
+    # Always explicit: by default, most sites run the command a second time after a node failure.
     wanted["requeue" if spec.requeue else "no-requeue"] = None
     if spec.on_node_loss == "continue":
-        wanted["no-kill"] = None  # else Slurm itself ends the job when a node fails
+        wanted["no-kill"] = None  # otherwise Slurm ends the job when a node fails
     wanted.update(spec.sbatch)
     return {key: value for key, value in wanted.items() if key not in spec.no_sbatch}
 
 
 def _dependency(spec: LaunchSpec) -> str | None:
-    """The value of --dependency, for a spec whose runs are job IDs already; None when there is nothing to wait for."""
+    """Return the value of --dependency, for a spec whose runs are job IDs; None without dependencies."""
     parts = [spec.dependency] if spec.dependency else []
     for name, kind in DEPENDENCIES.items():
         if runs := getattr(spec, name):
@@ -64,16 +66,16 @@ def _dependency(spec: LaunchSpec) -> str | None:
 
 
 def _log_pattern(log: str, array: bool) -> str:
-    """The log's path as Slurm reads it: with %-patterns, of which we want one, and for arrays alone."""
+    """Return the log's path as Slurm reads it: % escaped, and for an array with the pattern of the task number."""
     if "\\" in log:
-        # Here a backslash is an escape that turns the patterns off. Slurm 22.05 and 24.11 undo it once, 26.05 twice.
+        # A backslash turns the patterns off. Slurm 22.05 and 24.11 remove it once, 26.05 twice.
         raise UsageError(
-            f"no spelling of a log with a backslash in its path works in all versions of Slurm: {show(log, 200)}",
+            f"the path of the log has a backslash, which Slurm's versions read differently: {show(log, 200)}",
             at="--run-dir",
             hint="choose another --run-dir",
         )
     pattern = log.replace("%", "%%")
-    return f"{pattern.removesuffix('.log')}_%a.log" if array else pattern  # an array's tasks get a log each
+    return f"{pattern.removesuffix('.log')}_%a.log" if array else pattern  # each task of an array has its own log
 
 
 def _gpus(spec: LaunchSpec) -> dict[str, str | None]:
@@ -90,10 +92,10 @@ def _line(key: str, value: str | None) -> str:
 
 
 def quote(value: str) -> str:
-    """A value for a `#SBATCH` line, which is not shell.
+    """Return a value quoted for a `#SBATCH` line, which is not shell code.
 
-    sbatch splits the line at white space, knows '...' and "..." and takes a backslash as an escape in and outside
-    of both; a `#` begins a comment. Nothing is ever expanded.
+    sbatch splits the line at white space, supports '...' and "...", and reads a backslash as an escape inside and
+    outside of both; a `#` starts a comment. Nothing is expanded.
     """
     if re.fullmatch(r"[A-Za-z0-9_.,:/@%+=\[\]-]+", value):
         return value

@@ -1,10 +1,10 @@
-"""Placeholders of a sweep in the command: {lr} becomes a use of the variable lr, quoted as its place in the code needs.
+"""Placeholders of a sweep: {lr} in the command becomes the variable lr, quoted as its context requires.
 
     train.py --lr {lr} --name "run {seed}" --note 'lr={lr}'
     train.py --lr "${lr}" --name "run ${seed}" --note 'lr='"${lr}"''
 
-The value itself never gets into the code: whatever characters it has, the command gets them to the letter. For this
-the shell text is read as bash does: quotes, comments, substitutions, here-documents.
+The value itself never becomes code: whatever characters it has, the command gets it verbatim. So the command is parsed
+as bash does: quotes, comments, substitutions, here-documents.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _PLACEHOLDER = re.compile(rf"\{{({_NAME})\}}")
 _LITERAL = re.compile(rf"\{{(\{{{_NAME}\}})\}}")
 _HERE = re.compile(r"<<(-?)[ \t]*((?:\\.|'[^'\n]*'|\"[^\"\n]*\"|[^\s;&|()<>'\"\\])+)")
 _WORD_ENDS = " \t\n;&|()<>"
-# What the text is inside of: how a placeholder is written there, or None where it cannot be right.
+# Context -> how a placeholder is written there; None where no form is right.
 _FORMS = {
     "code": '"${%s}"',
     "(": '"${%s}"',
     '"': "${%s}",
-    "((": '"${%s}"',  # as right for a (subshell) in brackets, which begins the same
+    "((": '"${%s}"',  # right for ((subshell)) too, which starts the same way
     "'": "'\"${%s}\"'",
     "$'": "'\"${%s}\"$'",
     "`": None,
@@ -34,38 +34,45 @@ _FORMS = {
 
 
 def fill(command: str, keys: Iterable[str]) -> str:
-    """The command with its placeholders written as uses of the variables; UsageError for one that is no key."""
-    return _Reader(command, tuple(keys)).read()
+    """Return the command with variables for its placeholders; raises UsageError for one that is not a key."""
+    return _CommandParser(command, tuple(keys)).parse()
 
 
-class _Reader:
-    """One pass over the text."""
+class _CommandParser:
+    """Parses a command in one pass, and writes it with its placeholders replaced."""
 
     def __init__(self, text: str, keys: tuple[str, ...]) -> None:
         self.text, self.keys = text, keys
         self.out: list[str] = []
         self.at = 0
-        self.inside = ["code"]
-        self.here: list[tuple[bool, str]] = []  # here-documents that begin on the next line: tabs go, and their end
-        self.lost = False  # whether we may have mistaken what ends where
+        self.contexts = ["code"]
+        # Here-documents that start on the next line: whether tabs are stripped, and the end mark.
+        self.here_documents: list[tuple[bool, str]] = []
+        self.uncertain = False  # whether the context may be wrong
 
-    def read(self) -> str:
+    def parse(self) -> str:
         while self.at < len(self.text):
-            if not self._brace():
-                {"'": self._in_single, "$'": self._in_ansi}.get(self.inside[-1], self._in_code)()
+            if self._replace_placeholder():
+                continue
+            if self.contexts[-1] == "'":
+                self._in_single()
+            elif self.contexts[-1] == "$'":
+                self._in_ansi()
+            else:
+                self._in_code()
         return "".join(self.out)
 
-    def _take(self, count: int = 1) -> None:
+    def _copy(self, count: int = 1) -> None:
         self.out.append(self.text[self.at : self.at + count])
         self.at += count
 
-    def _next(self, *texts: str) -> bool:
+    def _starts_with(self, *texts: str) -> bool:
         return self.text.startswith(texts, self.at)
 
     # Braces
 
-    def _brace(self) -> bool:
-        """A placeholder, or {{name}}, which is a plain {name}; ${name} is left to the shell everywhere."""
+    def _replace_placeholder(self) -> bool:
+        """Replace a placeholder, or {{name}} by a literal {name}; ${name} is left to the shell."""
         if self.text[self.at] != "{" or (self.at and self.text[self.at - 1] == "$"):
             return False
         if literal := _LITERAL.match(self.text, self.at):
@@ -73,32 +80,32 @@ class _Reader:
             self.at = literal.end()
             return True
         if found := _PLACEHOLDER.match(self.text, self.at):
-            self.out.append(self._use(found[1]))
+            self.out.append(self._variable(found[1]))
             self.at = found.end()
             return True
         return False
 
-    def _use(self, name: str) -> str:
+    def _variable(self, name: str) -> str:
         if name not in self.keys:
             close = get_close_matches(name, self.keys, n=1)
             hint = f"did you mean {{{close[0]}}}? " if close else ""
-            hint += f"the sweep has {', '.join(self.keys)}; write {{{{{name}}}}} for the plain text {{{name}}}"
-            raise UsageError(f"--command has {{{name}}}, which is no key of the sweep", at=self._place(), hint=hint)
-        form = _FORMS[self.inside[-1]]
-        if form is None or self.lost:
+            hint += f"the sweep has {', '.join(self.keys)}; write {{{{{name}}}}} for the literal text {{{name}}}"
+            raise UsageError(f"--command has {{{name}}}, which is not a key of the sweep", at=self._line(), hint=hint)
+        form = _FORMS[self.contexts[-1]]
+        if form is None or self.uncertain:
             where = {"`": "within `...`", "${": "within ${...}"}.get(
-                self.inside[-1], "where its quoting cannot be told"
+                self.contexts[-1], "where its quoting cannot be determined"
             )
             raise self._refusal(name, where)
-        if self.inside[-1] == '"' and self.out and re.search(r"(?<!\\)(\\\\)*\\$", self.out[-1]):
-            return "\\" + form % name  # a plain backslash stands before it: it must not make a plain $ of ours
+        if self.contexts[-1] == '"' and self.out and re.search(r"(?<!\\)(\\\\)*\\$", self.out[-1]):
+            return "\\" + form % name  # after a literal backslash: it must not escape our $
         return form % name
 
     def _refusal(self, name: str, where: str) -> UsageError:
         hint = f"use the variable there: ${name}, in double quotes"
-        return UsageError(f"--command has {{{name}}} {where}", at=self._place(), hint=hint)
+        return UsageError(f"--command has {{{name}}} {where}", at=self._line(), hint=hint)
 
-    def _place(self) -> str:
+    def _line(self) -> str:
         return f"--command, line {self.text.count(chr(10), 0, self.at) + 1}"
 
     # Quotes
@@ -107,125 +114,125 @@ class _Reader:
         self._end_with("'")
 
     def _in_ansi(self) -> None:
-        if self._next("\\"):
-            self._take(2)
+        if self._starts_with("\\"):
+            self._copy(2)
         else:
             self._end_with("'")
 
     def _end_with(self, mark: str) -> None:
-        if self._next(mark):
-            self.inside.pop()
-        self._take()
+        if self._starts_with(mark):
+            self.contexts.pop()
+        self._copy()
 
-    # Code, and all that is read like it: double quotes, substitutions, arithmetic
+    # Code, and what is parsed like it: double quotes, substitutions, arithmetic
 
     def _in_code(self) -> None:
-        inside = self.inside[-1]
-        if self._next("\\"):
-            self._backslash(quoted=inside == '"')
-        elif self._next("`") or inside == "`":
+        context = self.contexts[-1]
+        if self._starts_with("\\"):
+            self._backslash(quoted=context == '"')
+        elif self._starts_with("`") or context == "`":
             self._backquote()
-        elif self._next("${"):
+        elif self._starts_with("${"):
             self._begin("${")
-        elif self._next("$(("):
+        elif self._starts_with("$(("):
             self._begin("$((", "((")
-        elif self._next("$("):
+        elif self._starts_with("$("):
             self._begin("$(", "(")
-        elif inside == "((":
+        elif context == "((":
             self._arithmetic()
-        elif self._next('"'):
+        elif self._starts_with('"'):
             self._begin_or_end('"')
-        elif inside == '"':
-            self._take()
-        elif inside == "${" and self.inside[-2] == '"' and self._next("'"):
-            self.lost = True  # it depends on the operator whether this is a quote
-            self._take()
-        elif self._next("$'"):
+        elif context == '"':
+            self._copy()
+        elif context == "${" and self.contexts[-2] == '"' and self._starts_with("'"):
+            self.uncertain = True  # whether this is a quote depends on the operator
+            self._copy()
+        elif self._starts_with("$'"):
             self._begin("$'")
-        elif self._next("'"):
+        elif self._starts_with("'"):
             self._begin("'")
-        elif inside == "${":
+        elif context == "${":
             self._end_with("}")
         else:
             self._plain_code()
 
     def _backquote(self) -> None:
-        """Within it nothing counts but its end."""
-        if self._next("`"):
+        """Skip `...`: only its end matters."""
+        if self._starts_with("`"):
             self._begin_or_end("`")
         else:
-            self._take()
+            self._copy()
 
     def _backslash(self, quoted: bool) -> None:
-        """With what it makes plain; in double quotes it does so for a few characters only."""
+        """Copy it with the character that it escapes; in double quotes it escapes only a few."""
         if quoted and self.text[self.at + 1 : self.at + 2] not in ("$", "`", '"', "\\", "\n"):
-            self._take()
+            self._copy()
         else:
-            self._take(2)
+            self._copy(2)
 
     def _begin(self, mark: str, inside: str | None = None) -> None:
-        self.inside.append(inside or mark)
-        self._take(len(mark))
+        self.contexts.append(inside or mark)
+        self._copy(len(mark))
 
     def _begin_or_end(self, mark: str) -> None:
-        if self.inside[-1] == mark:
+        if self.contexts[-1] == mark:
             self._end_with(mark)
         else:
             self._begin(mark)
 
     def _arithmetic(self) -> None:
-        """Up to the two brackets that end it; those within come in pairs."""
-        outermost = self.inside[-2] != "(("
-        if self._next("("):
-            self.inside.append("((")
-        elif outermost and self._next("))"):
-            self.inside.pop()
-            self._take()
-        elif self._next(")"):
-            self.lost = self.lost or outermost  # it was a subshell in brackets
-            self.inside.pop()
-        self._take()
+        """Copy up to the )) that ends it; the brackets inside are balanced."""
+        outermost = self.contexts[-2] != "(("
+        if self._starts_with("("):
+            self.contexts.append("((")
+        elif outermost and self._starts_with("))"):
+            self.contexts.pop()
+            self._copy()
+        elif self._starts_with(")"):
+            self.uncertain = self.uncertain or outermost  # it was ((subshell))
+            self.contexts.pop()
+        self._copy()
 
     def _plain_code(self) -> None:
         starts_word = self.at == 0 or self.text[self.at - 1] in _WORD_ENDS
-        if self._next("#") and starts_word:
+        if self._starts_with("#") and starts_word:
             end = self.text.find("\n", self.at)
-            self._take((len(self.text) if end < 0 else end) - self.at)
-        elif self._next("<<<"):
-            self._take(3)
+            self._copy((len(self.text) if end < 0 else end) - self.at)
+        elif self._starts_with("<<<"):
+            self._copy(3)
         elif here := _HERE.match(self.text, self.at):
-            self.here.append((here[1] == "-", re.sub(r"['\"\\]", "", here[2])))
-            self._take(len(here[0]))
-        elif self._next("\n"):
-            self._take()
-            self._here_documents()
-        elif self._next("((") and starts_word:
+            self.here_documents.append((here[1] == "-", re.sub(r"['\"\\]", "", here[2])))
+            self._copy(len(here[0]))
+        elif self._starts_with("\n"):
+            self._copy()
+            self._copy_here_documents()
+        elif self._starts_with("((") and starts_word:
             self._begin("((")
-        elif self._next("("):
+        elif self._starts_with("("):
             self._begin("(")
-        elif self._next(")"):
-            if self.inside[-1] == "(":  # else it belongs to a pattern of `case`
-                self.inside.pop()
-            self._take()
-        elif starts_word and len(self.inside) > 1 and re.compile(r"case\s").match(self.text, self.at):
-            self.lost = True  # the brackets of its patterns have no partners
-            self._take(4)
+        elif self._starts_with(")"):
+            if self.contexts[-1] == "(":  # otherwise it belongs to a pattern of `case`
+                self.contexts.pop()
+            self._copy()
+        elif starts_word and len(self.contexts) > 1 and re.compile(r"case\s").match(self.text, self.at):
+            self.uncertain = True  # the brackets of its patterns are not balanced
+            self._copy(4)
         else:
-            self._take()
+            self._copy()
 
-    def _here_documents(self) -> None:
-        for tabs, end in self.here:
+    def _copy_here_documents(self) -> None:
+        for tabs, end in self.here_documents:
             while self.at < len(self.text):
                 stop = self.text.find("\n", self.at)
                 line = self.text[self.at : len(self.text) if stop < 0 else stop + 1]
                 if (line.lstrip("\t") if tabs else line).rstrip("\n") == end:
-                    self._take(len(line))
+                    self._copy(len(line))
                     break
-                self._here_line(line)
-        self.here.clear()
+                self._copy_here_line(line)
+        self.here_documents.clear()
 
-    def _here_line(self, line: str) -> None:
-        """As it is: it may be any language. Only the sweep's own keys count."""
+    def _copy_here_line(self, line: str) -> None:
+        """Copy a line verbatim: it may be any language. Only keys of the sweep are refused."""
         for found in _PLACEHOLDER.finditer(line):
             before, after = line[: found.start()][-1:], line[found.end() :][:1]
             if found[1] in self.keys and before != "$" and (before, after) != ("{", "}"):

@@ -1,4 +1,4 @@
-"""LaunchSpec -> the text of the script. Pure: the same spec, name and time give the same bytes."""
+"""Renders a LaunchSpec as the text of its script. Pure: the same spec, name and time give the same bytes."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def render_script(
     tasks: str | None = None,
     joins: JoinTarget | None = None,
 ) -> str:
-    """The whole script. `name` is the run's name without an ending, `run_dir` where its log goes.
+    """Return the whole script. `name` is the run's name, `run_dir` the directory of its log.
 
-    A sweep needs its `points` and the `tasks` of its array: both may come from a file, and nothing is read here. With
-    `joins` it is the script of a job that grows another job's cluster.
+    A sweep needs its `points` and the `tasks` of its array, because no file is read here. With `joins`, it is the
+    script of a job that grows another job's cluster.
     """
     embedded = embedded or EmbeddedSpec(own=spec.given())
     if spec.is_sweep:
@@ -48,21 +48,21 @@ def render_script(
         return templates.built_in("grow.sh.j2").render(values)
     if spec.template is None:
         return templates.built_in("job.sh.j2").render(values)
-    return _from_users_template(spec.template, values)
+    return _render_user_template(spec.template, values)
 
 
-def _from_users_template(path: str, values: dict[str, object]) -> str:
+def _render_user_template(path: str, values: dict[str, object]) -> str:
     template = templates.from_user(path)
     try:
         text = template.render(values)
     except UsageError:
         raise
-    except Exception as error:  # whatever the user's template does
+    except Exception as error:  # a template can raise anything
         line = getattr(error, "lineno", None)
         raise UsageError(
-            f"the template cannot be filled in: {error}",
+            f"the template cannot be rendered: {error}",
             at=f"{path}:{line}" if line else path,
-            hint="docs/template.md lists the variables that a template can use",
+            hint="docs/template.md lists the variables of a template",
         ) from error
     points = values["points"]
     if points is not None and f"\n{getattr(points, 'text', '')}\n{POINTS_MARK}\n" not in text:

@@ -1,4 +1,4 @@
-"""The values that the templates use, made from a spec. docs/template.md lists them for people who write their own."""
+"""The variables of the templates, computed from a spec. docs/template.md lists them for authors of templates."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from slurm_launch import __version__
 from slurm_launch.rendering.directives import directive_lines
 from slurm_launch.rendering.templates import Raw
 from slurm_launch.spec import hetjob, script_header
-from slurm_launch.spec.container_runtimes import HEADS, WORKERS, Code, Word, gpu_kind, runtime_of
+from slurm_launch.spec.container_runtimes import HEAD_IMAGE, WORKER_IMAGE, Bash, Word, gpu_kind, runtime_of
 from slurm_launch.spec.launch_spec import LaunchSpec
 from slurm_launch.spec.model import MAX_RESTARTS
 from slurm_launch.spec.script_header import POINTS_MARK, EmbeddedSpec, JoinTarget
 from slurm_launch.spec.sweep_points import Points
+
+# Variables of the host that would break programs of an image.
+HOST_VARIABLES = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "PYTHONHOME", "TMPDIR")
 
 
 def template_values(
@@ -31,15 +34,15 @@ def template_values(
     points: Points | None,
     joins: JoinTarget | None,
 ) -> dict[str, Any]:
-    """The variables of a template. `tasks` are those of a sweep's array, one for each of its `points`."""
+    """Return the variables of a template. `tasks` are those of a sweep's array, one for each of its `points`."""
     run = name if run_dir == "." else f"{run_dir.rstrip('/')}/{name}"
     port_first, _, port_last = (spec.port_range or "").partition("-")
     values = {
         "spec": spec,
         "name": Raw(name),
         "run": run,
-        "run_path": _in_the_job(run),
-        "checkpoint_path": _in_the_job(spec.checkpoint_dir or run + ".run"),
+        "run_path": _path_in_job(run),
+        "checkpoint_path": _path_in_job(spec.checkpoint_dir or run + ".run"),
         "version": Raw(__version__),
         "made_at": Raw(when.isoformat(timespec="seconds")),
         "heading": Raw(_heading(spec, joins)),
@@ -63,7 +66,7 @@ def template_values(
 
 @dataclass(frozen=True)
 class PointsBlock:
-    """What the template writes of a sweep's points."""
+    """The points of a sweep, for the template."""
 
     text: Raw
     mark: Raw
@@ -77,91 +80,92 @@ def _heading(spec: LaunchSpec, joins: JoinTarget | None) -> str:
 
 
 def _ray_head_args(spec: LaunchSpec) -> list[str]:
-    """Of two that say the same Ray takes the last: the user's own come after ours."""
+    """Return the options of `ray start` for the head. The user's come last, because Ray uses the last of two."""
     own = [] if spec.dashboard else ["--include-dashboard=false"]
     if spec.head_num_cpus is not None or spec.dedicated_head:
         own.append(f"--num-cpus={spec.head_num_cpus or 0}")
-    if spec.dedicated_head or (spec.own_head and spec.num_gpus and spec.gpu_directive == "none"):
+    if spec.dedicated_head or (spec.is_heterogeneous and spec.num_gpus and spec.gpu_directive == "none"):
         own.append("--num-gpus=0")
     return [*own, *spec.ray_head_arg]
 
 
 @dataclass(frozen=True)
-class Groups:
-    """What the template writes of a heterogeneous job: for each of its groups, the head's first."""
+class GroupArguments:
+    """The arguments for Ray of each group of a heterogeneous job, the head's group first."""
 
     labels: list[str]
     resources: list[str]
 
 
-def _groups(spec: LaunchSpec) -> Groups | None:
-    found = hetjob.groups(spec)
-    if not found:
+def _groups(spec: LaunchSpec) -> GroupArguments | None:
+    groups = hetjob.worker_groups(spec)
+    if not groups:
         return None
-    return Groups(labels=["", *map(hetjob.ray_labels, found)], resources=["", *map(hetjob.ray_resources, found)])
+    return GroupArguments(
+        labels=["", *map(hetjob.ray_labels, groups)], resources=["", *map(hetjob.ray_resources, groups)]
+    )
 
 
 @dataclass(frozen=True)
-class Container:
-    """What the template writes of a job's container."""
+class ContainerValues:
+    """The container of a job, for the template."""
 
     runtime: Raw
     image: str
     worker_image: str
-    program: str  # that the nodes must have, or nothing
-    mounts_ours: bool
+    program: str  # that must be installed on the nodes; may be empty
+    mounts_job_dirs: bool
     part: str | None
-    step: Raw  # words for bash arrays
+    step: Raw  # this and the following: elements of bash arrays
     worker_step: Raw
     enter: Raw
     worker_enter: Raw
     enter_for_command: Raw
     join_head: Raw
-    env: str  # names of the variables in which the image does not have the last word
-    unset: Raw  # of the job's variables those that would lead the image's programs astray
+    env: str  # names of variables in which the job overrides the image
+    unset: Raw  # variables of the job that would break programs of the image
     setup_mark: Raw
     visible_gpus: bool
 
 
-def _container(spec: LaunchSpec) -> Container | None:
+def _container(spec: LaunchSpec) -> ContainerValues | None:
     runtime = runtime_of(spec)
     if runtime is None:
         return None
     image, worker_image = runtime.image(spec.image or ""), runtime.image(spec.workers_image or "")
     differ = worker_image != image
-    setup: list[Word] = ["bash", "-c", Code('"$container_setup"'), "bash"] if spec.container_setup else []
-    astray = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "PYTHONHOME", "TMPDIR")
-    return Container(
+    setup: list[Word] = ["bash", "-c", Bash('"$container_setup"'), "bash"] if spec.container_setup else []
+    return ContainerValues(
         runtime=Raw(runtime.name),
         image=image,
         worker_image=worker_image,
         program=runtime.program or "",
-        mounts_ours=runtime.mounts_ours,
+        mounts_job_dirs=runtime.mounts_job_dirs,
         part=runtime.part,
-        step=_array(runtime.step(spec, HEADS)),
-        worker_step=_array(runtime.step(spec, WORKERS)) if differ else Raw('"${head_step[@]}"'),
-        enter=_array([*runtime.enter(spec, HEADS), *setup]),
-        worker_enter=_array([*runtime.enter(spec, WORKERS), *setup]) if differ else Raw('"${head_enter[@]}"'),
+        step=_array(runtime.step(spec, HEAD_IMAGE)),
+        worker_step=_array(runtime.step(spec, WORKER_IMAGE)) if differ else Raw('"${head_step[@]}"'),
+        enter=_array([*runtime.enter(spec, HEAD_IMAGE), *setup]),
+        worker_enter=_array([*runtime.enter(spec, WORKER_IMAGE), *setup]) if differ else Raw('"${head_enter[@]}"'),
         enter_for_command=_array(runtime.enter_for_command()),
         join_head=_array(runtime.join_head()),
         env=",".join(["RAY_AUTH_MODE", *spec.env]),
-        unset=Raw(" ".join(name for name in astray if name not in spec.env)),
+        unset=Raw(" ".join(name for name in HOST_VARIABLES if name not in spec.env)),
         setup_mark=Raw(_end_mark("\n".join(spec.container_setup), "END_OF_SETUP")),
         visible_gpus=gpu_kind(spec) == "nvidia",
     )
 
 
-def _in_the_job(path: str) -> Raw:
-    """A path as the job finds it: it begins in the directory from which it was submitted."""
+def _path_in_job(path: str) -> Raw:
+    """Return a path as bash code; a relative one starts at the directory of the submission."""
     return Raw(("" if path.startswith("/") else '"$PWD"/') + shlex.quote(path))
 
 
 def _array(words: Iterable[Word]) -> Raw:
-    return Raw(" ".join(word if isinstance(word, Code) else shlex.quote(word) for word in words))
+    return Raw(" ".join(word if isinstance(word, Bash) else shlex.quote(word) for word in words))
 
 
 def _end_mark(text: str, mark: str = "END_OF_COMMAND") -> str:
-    """A line that ends a here-document and does not occur in it."""
+    """Return a line that ends a here-document and does not occur in it."""
     while re.search(rf"^{mark}$", text, re.MULTILINE):
         mark += "_"
     return mark

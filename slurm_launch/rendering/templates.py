@@ -1,4 +1,4 @@
-"""The Jinja environment: where the templates are, and how values are quoted in them."""
+"""The Jinja environment: the location of the templates, and the quoting of values in them."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from slurm_launch.errors import UsageError
 if TYPE_CHECKING:
     import jinja2
 
-# In a wheel the templates lie inside the package; in a checkout at the top, where people look for them.
+# A wheel has the templates inside the package; a checkout at the top, where people look for them.
 _PACKAGE = Path(__file__).parent.parent
 TEMPLATES = next(p for p in (_PACKAGE / "templates", _PACKAGE.parent / "templates") if p.is_dir())
 
 
 class Raw(str):
-    """Text that is code by intent: it goes into the script as it is."""
+    """Text that is code by intent: it is written to the script verbatim."""
 
     __slots__ = ()
 
 
 def _quote(value: Any) -> str:
-    """Jinja's finalize: whatever is written into the script is one shell word, unless it is Raw."""
+    """Jinja's finalize: every value in the script is quoted as one shell word, unless it is Raw."""
     return value if isinstance(value, Raw) else shlex.quote(str(value))
 
 
@@ -39,7 +39,7 @@ def _first_line(code: str) -> str:
 
 @lru_cache
 def _environment() -> jinja2.Environment:
-    import jinja2  # takes a third of the time that a render takes
+    import jinja2  # a third of the time of a render: imported on first use
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
@@ -48,7 +48,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        comment_start_string="{##",  # bash writes ${#array[@]}
+        comment_start_string="{##",  # `{#` occurs in bash: ${#array[@]}
         comment_end_string="##}",
     )
     environment.filters.update(words=_words, raw=Raw, first_line=_first_line)
@@ -57,12 +57,12 @@ def _environment() -> jinja2.Environment:
 
 @lru_cache
 def built_in(name: str) -> jinja2.Template:
-    """One of the templates that ship with the package."""
+    """Return a template of the package."""
     return _environment().get_template(name)
 
 
 def from_user(path: str) -> jinja2.Template:
-    """The user's own template. Read on every call: its owner may be editing it."""
+    """Return the user's own template. It is read on every call, because the user may be editing it."""
     import jinja2
 
     try:
@@ -71,6 +71,4 @@ def from_user(path: str) -> jinja2.Template:
         at = f"{path}:{error.lineno}"
         raise UsageError(f"the template has a syntax error: {error.message}", at=at, hint="fix that line") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"the template cannot be read: {error}", at="--template", hint="give a readable file"
-        ) from None
+        raise UsageError(f"the template cannot be read: {error}", at="--template", hint="use a readable file") from None
