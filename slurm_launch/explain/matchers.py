@@ -1,4 +1,4 @@
-"""How a cause is known: functions that look at the facts of a run (evidence.py) and find it, or do not."""
+"""How the rules recognize a cause: functions that return a Match if the evidence shows it, or None."""
 
 from __future__ import annotations
 
@@ -7,19 +7,16 @@ import signal
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from slurm_launch.explain.evidence import (
-    Line,
-    Scene,
-    matching,
-    some,
-)
-from slurm_launch.slurm.plain_words import why_it_waits
-from slurm_launch.status.task import NOT_NEEDED, Task
+from slurm_launch.explain.evidence import Evidence, last_distinct, matching
+from slurm_launch.explain.job_files import Line
+from slurm_launch.slurm.jobs import is_pending
+from slurm_launch.slurm.plain_words import describe_pending_reason
+from slurm_launch.status.task import NOT_NEEDED, is_running
 
 
 @dataclass(frozen=True)
-class Finding:
-    """A rule fits."""
+class Match:
+    """A rule applies."""
 
     evidence: tuple[Line, ...] = ()
     values: Mapping[str, str] = field(default_factory=dict)  # for the sentence and the advice
@@ -27,243 +24,277 @@ class Finding:
     node: str | None = None
 
 
-Find = Callable[[Scene], Finding | None]
+Matcher = Callable[[Evidence], Match | None]
+Lines = Callable[[Evidence], Iterable[Line]]
 
 
-# How to find
+# Building blocks
 
 
-def state(*states: str, sure: bool = True) -> Find:
-    """Slurm's word is enough."""
-    return lambda scene: Finding(last(scene), sure=sure) if scene.facts.state in states else None
+def by_state(*states: str, sure: bool = True) -> Matcher:
+    """Match one of Slurm's states."""
+    return lambda evidence: Match(evidence.last_lines, sure=sure) if evidence.facts.state in states else None
 
 
-def outcome(*outcomes: str) -> Find:
-    """The script's word is enough."""
-    return lambda scene: Finding(last(scene)) if scene.outcome in outcomes else None
+def by_outcome(*outcomes: str) -> Matcher:
+    """Match one of the outcomes in the script's last line."""
+    return lambda evidence: Match(evidence.last_lines) if evidence.outcome in outcomes else None
 
 
-def line(where: Callable[[Scene], Iterable[Line]], pattern: str, *outcomes: str, sure: bool = True) -> Find:
-    """A line tells; where outcomes are named, only after one of these. The groups of the pattern are values."""
+def by_line(lines: Lines, pattern: str, *outcomes: str, sure: bool = True) -> Matcher:
+    """Match a line, if the outcome is one of these or none is given. The groups of the pattern become values."""
     compiled = re.compile(pattern)
 
-    def find(scene: Scene) -> Finding | None:
-        found = matching(where(scene), compiled) if not outcomes or scene.outcome in outcomes else []
+    def matcher(evidence: Evidence) -> Match | None:
+        found = matching(lines(evidence), compiled) if not outcomes or evidence.outcome in outcomes else []
         if not found:
             return None
-        values = {key: value for _, match in found for key, value in match.groupdict().items() if value}
-        return Finding(some([line for line, _ in found]), values, sure, values.get("node"))
+        values = {key: value for _, match in found for key, value in _groups(match).items()}
+        return Match(last_distinct([line for line, _ in found]), values, sure, values.get("node"))
 
-    return find
+    return matcher
 
 
-def raised(pattern: str, *, sure: bool = True) -> Find:
-    """The exception that ended the command tells, by its name and message."""
+def by_exception(pattern: str, *, sure: bool = True) -> Matcher:
+    """Match `Name: message` of the exception that ended the command."""
     compiled = re.compile(pattern)
 
-    def find(scene: Scene) -> Finding | None:
-        raised = scene.raised if scene.outcome == "command-failed" else None
-        match = compiled.search(f"{raised.name}: {raised.message}") if raised else None
-        if raised is None or match is None:
+    def matcher(evidence: Evidence) -> Match | None:
+        error = evidence.exception if evidence.outcome == "command-failed" else None
+        match = compiled.search(f"{error.name}: {error.message}") if error else None
+        if error is None or match is None:
             return None
-        place = f" ({raised.place})" if raised.place else ""
-        file = raised.file if raised.file and not raised.file.startswith("<") else "the command"  # <string>: python -c
-        values = {"name": raised.name, "message": raised.message, "place": place, "file": file}
-        said = f"{raised.name}: {raised.message}" if raised.message else raised.name
-        return Finding(raised.evidence, {**values, "said": said, **_given(match)}, sure)
+        values = {
+            "error": f"{error.name}: {error.message}" if error.message else error.name,
+            "place": f" ({error.place})" if error.place else "",
+            "file": error.file if error.file and not error.file.startswith("<") else "the command",  # <string>: -c
+        }
+        return Match(error.evidence, {**values, **_groups(match)}, sure)
 
-    return find
+    return matcher
 
 
-def _given(match: re.Match[str]) -> dict[str, str]:
+def with_code(code: int, matcher: Matcher) -> Matcher:
+    """Match only if the command's exit code is this."""
+    return lambda evidence: matcher(evidence) if evidence.end and evidence.end.code == code else None
+
+
+def first_of(*matchers: Matcher) -> Matcher:
+    return lambda evidence: next((match for matcher in matchers if (match := matcher(evidence)) is not None), None)
+
+
+def unsure(*outcomes: str) -> Matcher:
+    """Match one of the outcomes, or any; the cause is uncertain."""
+    return lambda evidence: (
+        Match(evidence.last_lines, sure=False) if not outcomes or evidence.outcome in outcomes else None
+    )
+
+
+def _groups(match: re.Match[str]) -> dict[str, str]:
     return {key: value for key, value in match.groupdict().items() if value}
 
 
-def either(*finds: Find) -> Find:
-    return lambda scene: next((found for find in finds if (found := find(scene)) is not None), None)
+# Where `by_line` searches
 
 
-def last(scene: Scene) -> tuple[Line, ...]:
-    """The last lines, of which the script's own is one."""
-    last = [line for line in (scene.output or scene.before)[-3:] if line != scene.end_line]
-    return (*last, *([scene.end_line] if scene.end_line else []))
+def reported(evidence: Evidence) -> list[Line]:
+    return evidence.reported
 
 
-def told(scene: Scene) -> list[Line]:
-    return scene.told
+def error_output(evidence: Evidence) -> list[Line]:
+    return evidence.error_output
 
 
-def error(scene: Scene) -> list[Line]:
-    return scene.error
+def command_output(evidence: Evidence) -> list[Line]:
+    return evidence.output
 
 
-def log(scene: Scene) -> list[Line]:
-    return scene.lines
+def whole_log(evidence: Evidence) -> list[Line]:
+    return evidence.lines
 
 
-def before(scene: Scene) -> list[Line]:
-    return scene.before
+def before_command(evidence: Evidence) -> list[Line]:
+    return evidence.before_command
 
 
-def _ray(scene: Scene) -> Iterable[Line]:
-    return scene.ray()
+def address_lines(evidence: Evidence) -> list[Line]:
+    return [*evidence.before_command[-2:], *evidence.reported]
+
+
+def _ray_lines(evidence: Evidence) -> Iterable[Line]:
+    return evidence.ray_lines()
 
 
 BRING_UP = ("head-failed", "node-failed", "nodes-missing")
-
-
-# The rules that need more than a line
-
-
-def not_failed(scene: Scene) -> Finding | None:
-    fine = scene.facts.state == "COMPLETED" or (scene.facts.state == "UNKNOWN" and scene.outcome == "ok")
-    return Finding(last(scene)[-1:]) if fine else None
-
-
-def waits(scene: Scene) -> Finding | None:
-    if not _task(scene).waiting:
-        return None
-    reason = scene.facts.reason
-    return Finding(values={"why": why_it_waits(reason) or f"Slurm says {reason}"})
-
-
-def _task(scene: Scene) -> Task:
-    """What a state means, `status` knows."""
-    return Task("", scene.facts.state, "none", "")
-
-
-def not_requeued(scene: Scene) -> Finding | None:
-    """The script says so, behind what ended the job."""
-    words = r"(?:^|, and )(?P<why>it has been requeued \d+ times? .*|Slurm did not requeue it: .*)$"
-    match = re.search(words, (scene.end.cause if scene.end else None) or "")
-    return Finding(last(scene)[-1:], _given(match)) if match else None
-
-
-def never(scene: Scene) -> Finding | None:
-    return Finding() if scene.facts.reason == "DependencyNeverSatisfied" else None
-
-
-def not_needed(scene: Scene) -> Finding | None:
-    return Finding() if scene.facts.reason == NOT_NEEDED else None
-
-
-# Exceptions by which a driver learns that a process of its is gone; why, others must tell.
+# Exceptions in a driver if a process of its cluster has died; they do not contain the cause.
 DIED = r"(ActorDied|ActorUnavailable|WorkerCrashed|RayActor|NodeDied)Error"
 
 
-def slurm_oom(scene: Scene) -> Finding | None:
-    kill = r"([Oo][Oo][Mm][-_ ][Kk]ill|xceeded (job |step )?memory limit|OOM Killed|Out Of Memory)"
-    found = either(
-        line(log, r"srun: error: (?P<node>\S+): task.*Out Of Memory"),
-        line(log, rf"slurmstepd(?:-(?P<node>\S+))?: error: .*{kill}"),
-        state("OUT_OF_MEMORY"),
-    )(scene)
-    another = scene.raised and not re.match(rf"{DIED}|MemoryError|OutOfMemoryError", scene.raised.name)
-    if found is not None and scene.raised is not None and another:  # Ray may have done without the process
-        return Finding((*found.evidence, *scene.raised.evidence), sure=False, node=found.node)
-    return found
+# Causes that need more than a line
 
 
-def never_enough(scene: Scene) -> Finding | None:
-    """Ray says so while nodes are still to come, too: what failed later for another reason has got over it."""
-    if scene.raised is not None and scene.raised.name != "GetTimeoutError":
+def not_failed(evidence: Evidence) -> Match | None:
+    state = evidence.facts.state
+    fine = state == "COMPLETED" or (state == "UNKNOWN" and evidence.outcome == "ok")
+    return Match(evidence.last_lines[-1:]) if fine else None
+
+
+def pending(evidence: Evidence) -> Match | None:
+    if not is_pending(evidence.facts.state):
         return None
-    request = r"No available node types can fulfill resource requests? (?P<request>\{.*?\})"
-    return line(lambda scene: scene.output, request)(scene)
+    reason = evidence.facts.reason
+    return Match(values={"why": describe_pending_reason(reason) or f"Slurm's reason is {reason}"})
 
 
-def runs(scene: Scene) -> Finding | None:
-    ends = scene.facts.state == "COMPLETING" and scene.end is not None  # how, its log tells already
-    return Finding(last(scene)) if _task(scene).running and not ends else None
+def running(evidence: Evidence) -> Match | None:
+    # A job that is completing may have ended already by its log, which shows how.
+    ending = evidence.facts.state == "COMPLETING" and evidence.end is not None
+    return Match(evidence.last_lines) if is_running(evidence.facts.state) and not ending else None
 
 
-def ray_oom(scene: Scene) -> Finding | None:
-    """Ray's memory monitor. Its logs alone prove nothing: Ray starts such tasks again."""
+def not_requeued(evidence: Evidence) -> Match | None:
+    """The script adds it to the cause of the end."""
+    words = r"(?:^|, and )(?P<why>it has been requeued \d+ times? .*|Slurm did not requeue it: .*)$"
+    match = re.search(words, (evidence.end.cause if evidence.end else None) or "")
+    return Match(evidence.last_lines[-1:], _groups(match)) if match else None
+
+
+def never_satisfied(evidence: Evidence) -> Match | None:
+    return Match() if evidence.facts.reason == "DependencyNeverSatisfied" else None
+
+
+def not_needed(evidence: Evidence) -> Match | None:
+    return Match() if evidence.facts.reason == NOT_NEEDED else None
+
+
+_KILL = r"([Oo][Oo][Mm][-_ ][Kk]ill|xceeded (job |step )?memory limit|OOM Killed|Out Of Memory)"
+_KILLED_BY_SLURM = first_of(
+    by_line(whole_log, r"srun: error: (?P<node>\S+): task.*Out Of Memory"),
+    by_line(whole_log, rf"slurmstepd(?:-(?P<node>\S+))?: error: .*{_KILL}"),
+    by_state("OUT_OF_MEMORY"),
+)
+
+
+def slurm_out_of_memory(evidence: Evidence) -> Match | None:
+    match = _KILLED_BY_SLURM(evidence)
+    error = evidence.exception
+    if match is None or error is None or re.match(rf"{DIED}|MemoryError|OutOfMemoryError", error.name):
+        return match
+    # The command failed with another exception: Ray may have survived the loss of the killed process.
+    return Match((*match.evidence, *error.evidence), sure=False, node=match.node)
+
+
+def ray_out_of_memory(evidence: Evidence) -> Match | None:
+    """Ray's memory monitor. Ray's logs alone are not sufficient: Ray retries the tasks that it kills."""
     killed = r"killed due to the node running low on memory|OOM kill reason|[Kk]illing \d+ worker\(s\), kill details"
-    found = line(error, r"OutOfMemoryError: .*(?P<what>running low on memory)|" + killed, "command-failed")(scene)
-    if found is not None and scene.raised is not None:
-        return Finding((*scene.raised.evidence, *found.evidence[-1:]), found.values)
-    if found is not None:
-        return found
-    died = scene.raised is not None and re.match(DIED, scene.raised.name)
-    if died or scene.outcome == "node-lost":
-        in_logs = line(_ray, killed, sure=False)(scene)
-        return in_logs and Finding((*last(scene)[-1:], *in_logs.evidence), in_logs.values, sure=False)
+    message = r"OutOfMemoryError: .*(?P<what>running low on memory)|" + killed
+    match = by_line(error_output, message, "command-failed")(evidence)
+    if match is not None and evidence.exception is not None:
+        return Match((*evidence.exception.evidence, *match.evidence[-1:]), match.values)
+    if match is not None:
+        return match
+    died = evidence.exception is not None and re.match(DIED, evidence.exception.name)
+    if died or evidence.outcome == "node-lost":
+        in_logs = by_line(_ray_lines, killed, sure=False)(evidence)
+        return in_logs and Match((*evidence.last_lines[-1:], *in_logs.evidence), in_logs.values, sure=False)
     return None
 
 
-def environment(scene: Scene) -> Finding | None:
-    if scene.end is None or scene.outcome != "environment-failed":
+def never_enough(evidence: Evidence) -> Match | None:
+    """Ray prints this while nodes are still joining, too: another exception means that the request was fulfilled."""
+    if evidence.exception is not None and evidence.exception.name != "GetTimeoutError":
         return None
-    return Finding(last(scene), {"failed": (scene.end.cause or "its commands").removeprefix("failed: ")})
+    request = r"No available node types can fulfill resource requests? (?P<request>\{.*?\})"
+    return by_line(command_output, request)(evidence)
 
 
-def version(scene: Scene) -> Finding | None:
-    """Ray says it itself; or an old Ray fails in another way, and the script has asked it for its version."""
-    theirs = line(told, r"^ray, version (?P<theirs>[\d.\w]+)", *BRING_UP)(scene)
-    ours = re.compile(r"ray_version=(?P<ours>\d+\.\d+[\w.]*)|Ray version: (?P<also>\d+\.\d+[\w.]*)")
-    head = scene.version or next((match["ours"] or match["also"] for _, match in matching(scene.ray(), ours)), None)
-    if theirs is not None and theirs.values["theirs"] != head:
-        values = f": {scene.end.node if scene.end else ''} has Ray {theirs.values['theirs']}"
-        return Finding(
-            (*theirs.evidence, *last(scene)[-1:]), {"versions": values + (f", the head {head}" if head else "")}
-        )
-    mismatch = either(
-        line(error, r"Version mismatch: ", "command-failed"), line(told, r"[Vv]ersion mismatch", *BRING_UP)
-    )
-    found = mismatch(scene)
-    if (
-        found is None
-    ):  # a Ray from before tokens does not know this error by its name, nor where the newer ones keep things
-        older = {"versions": f": the command's Ray is older{f' than {head}' if head else ''}"}
-        old = line(
-            error, r"RpcError: .*InvalidAuthToken|(?P<unsure>Could not read 'temp_dir' from GCS)", "command-failed"
-        )
-        return (found := old(scene)) and Finding(found.evidence, older, sure="unsure" not in found.values)
-    where = scene.error if scene.outcome == "command-failed" else list(scene.ray(scene.end.node if scene.end else None))
-    listed = [line for line, _ in matching(where, re.compile(r"^\s+(Ray|Python): [\d.]+|was started with"))]
-    versions = [line.text.split(": ", 1)[1] for line in listed if re.match(r"\s+(Ray|Python): ", line.text)]
-    values = (
-        f": Ray {versions[2]} and Python {versions[3]} against {versions[0]} and {versions[1]}"
-        if len(versions) > 3
-        else ""
-    )
-    return Finding((*found.evidence[:1], *listed[:6]), {"versions": values})
-
-
-def unreached(scene: Scene) -> Finding | None:
-    """A worker that waited in vain for the head's port, while the head was up."""
-    if scene.outcome != "nodes-missing":
+def environment(evidence: Evidence) -> Match | None:
+    if evidence.end is None or evidence.outcome != "environment-failed":
         return None
-    found = matching(
-        scene.ray(file="ray-start.log"), re.compile(r"^(?P<node>\S+) never reached (?P<address>\S+): ?(?P<why>.*)")
-    )
-    head_is_up = any(" joined node=" in line.text for line in scene.lines)
+    return Match(evidence.last_lines, {"failed": (evidence.end.cause or "its commands").removeprefix("failed: ")})
+
+
+def version_mismatch(evidence: Evidence) -> Match | None:
+    """Ray reports it; an old Ray fails in another way, and then the script has printed its version."""
+    return _version_of_node(evidence) or _reported_mismatch(evidence) or _older_command(evidence)
+
+
+def _head_version(evidence: Evidence) -> str | None:
+    pattern = re.compile(r"ray_version=(?P<one>\d+\.\d+[\w.]*)|Ray version: (?P<other>\d+\.\d+[\w.]*)")
+    in_logs = (match["one"] or match["other"] for _, match in matching(evidence.ray_lines(), pattern))
+    return evidence.version or next(in_logs, None)
+
+
+def _version_of_node(evidence: Evidence) -> Match | None:
+    match = by_line(reported, r"^ray, version (?P<version>[\d.\w]+)", *BRING_UP)(evidence)
+    head = _head_version(evidence)
+    if match is None or match.values["version"] == head:
+        return None
+    node = evidence.end.node if evidence.end else ""
+    versions = f": {node} has Ray {match.values['version']}" + (f", the head {head}" if head else "")
+    return Match((*match.evidence, *evidence.last_lines[-1:]), {"versions": versions})
+
+
+def _reported_mismatch(evidence: Evidence) -> Match | None:
+    match = first_of(
+        by_line(error_output, r"Version mismatch: ", "command-failed"),
+        by_line(reported, r"[Vv]ersion mismatch", *BRING_UP),
+    )(evidence)
+    if match is None:
+        return None
+    in_command = evidence.outcome == "command-failed"
+    node = evidence.end.node if evidence.end else None
+    lines = evidence.error_output if in_command else list(evidence.ray_lines(node))
+    listed = [line for line, _ in matching(lines, re.compile(r"^\s+(Ray|Python): [\d.]+|was started with"))]
+    numbers = [line.text.split(": ", 1)[1] for line in listed if re.match(r"\s+(Ray|Python): ", line.text)]
+    versions = ""
+    if len(numbers) > 3:
+        versions = f": Ray {numbers[2]} and Python {numbers[3]} against {numbers[0]} and {numbers[1]}"
+    return Match((*match.evidence[:1], *listed[:6]), {"versions": versions})
+
+
+def _older_command(evidence: Evidence) -> Match | None:
+    """A Ray without tokens knows neither the name of this error nor where newer versions keep their files."""
+    pattern = r"RpcError: .*InvalidAuthToken|(?P<unsure>Could not read 'temp_dir' from GCS)"
+    match = by_line(error_output, pattern, "command-failed")(evidence)
+    if match is None:
+        return None
+    head = _head_version(evidence)
+    versions = f": the command's Ray is older{f' than {head}' if head else ''}"
+    return Match(match.evidence, {"versions": versions}, sure="unsure" not in match.values)
+
+
+def head_not_reached(evidence: Evidence) -> Match | None:
+    """A worker could not connect to the head's port, while the head was up."""
+    if evidence.outcome != "nodes-missing":
+        return None
+    pattern = re.compile(r"^(?P<node>\S+) never reached (?P<address>\S+): ?(?P<why>.*)")
+    found = matching(evidence.ray_lines(file="ray-start.log"), pattern)
+    head_is_up = any(" joined node=" in line.text for line in evidence.lines)
     if not found or not head_is_up:
         return None
-    return Finding((*(line for line, _ in found[:3]), *last(scene)[-1:]), _given(found[0][1]), node=found[0][1]["node"])
+    lines = (*(line for line, _ in found[:3]), *evidence.last_lines[-1:])
+    return Match(lines, _groups(found[0][1]), node=found[0][1]["node"])
 
 
-def network_folder(scene: Scene) -> Finding | None:
-    """The script's warning is no proof, unless the file system refused something."""
+def temp_dir_on_network(evidence: Evidence) -> Match | None:
+    """The script's warning alone is not sufficient: the file system must have refused something."""
     refused = r"(Operation not (supported|permitted)|Errno (95|37|116)\b|No locks available|Stale file handle)"
-    pipe = line(before, r"mkfifo: cannot create fifo '(?P<dir>[^']*)/r\d+-[^']*'.*" + refused, "temp-dir")(scene)
+    fifo = r"mkfifo: cannot create fifo '(?P<dir>[^']*)/r\d+-[^']*'.*"
+    pipe = by_line(before_command, fifo + refused, "temp-dir")(evidence)
     if pipe is not None:
-        return Finding(pipe.evidence, {**pipe.values, "what": "cannot hold pipes, as on a network file system"})
-    warned = matching(scene.warnings, re.compile(r"warning (?P<dir>\S+)/r\d+-\S+ is on a network file system"))
-    if not warned or scene.outcome not in (*BRING_UP, "node-lost"):
+        return Match(pipe.evidence, {**pipe.values, "what": "does not support pipes, as on a network file system"})
+    warned = matching(evidence.warnings, re.compile(r"warning (?P<dir>\S+)/r\d+-\S+ is on a network file system"))
+    if not warned or evidence.outcome not in (*BRING_UP, "node-lost"):
         return None
-    proof = [line for line, _ in matching([*scene.told, *scene.ray()], re.compile(refused))]
-    return Finding(
-        (warned[-1][0], *some(proof, 2), *last(scene)[-1:]),
-        {**_given(warned[-1][1]), "what": "is on a network file system"},
-        bool(proof),
-    )
+    proof = [line for line, _ in matching([*evidence.reported, *evidence.ray_lines()], re.compile(refused))]
+    lines = (warned[-1][0], *last_distinct(proof, 2), *evidence.last_lines[-1:])
+    return Match(lines, {**_groups(warned[-1][1]), "what": "is on a network file system"}, bool(proof))
 
 
-def killed(scene: Scene) -> Finding | None:
-    """128 and the signal's number is how a shell tells it."""
-    code = scene.end.code if scene.outcome == "command-failed" and scene.end else None
+def command_killed(evidence: Evidence) -> Match | None:
+    """A shell reports a signal as 128 plus its number."""
+    code = evidence.end.code if evidence.outcome == "command-failed" and evidence.end else None
     if code is None or not 128 < code < 160:
         return None
     try:
@@ -271,37 +302,36 @@ def killed(scene: Scene) -> Finding | None:
     except ValueError:
         return None
     if name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE"):
-        return Finding(
-            last(scene), {"how": f"crashed with {name}", "mend": "the lines above it in the log may tell where"}
-        )
-    mend = (
-        "SIGKILL is often memory: ask for more with --mem"
+        fix = "the lines before it in the log may show where"
+        return Match(evidence.last_lines, {"how": f"crashed with {name}", "fix": fix})
+    fix = (
+        "SIGKILL often means out of memory: request more with --mem"
         if name == "SIGKILL"
-        else "somebody, or the command itself, sent it"
+        else "another process, or the command itself, sent the signal"
     )
-    return Finding(last(scene), {"how": f"was killed by {name}; nobody told by whom", "mend": mend}, sure=False)
+    return Match(evidence.last_lines, {"how": f"was killed by {name}; the sender is unknown", "fix": fix}, sure=False)
 
 
-def died_ray(scene: Scene) -> Finding | None:
-    if scene.outcome not in ("head-failed", "node-failed", "node-lost") or scene.end is None:
+def ray_died(evidence: Evidence) -> Match | None:
+    if evidence.outcome not in ("head-failed", "node-failed", "node-lost") or evidence.end is None:
         return None
-    logs = scene.ray(scene.end.node, "ray-start.log")
-    subprocess = matching(
-        logs, re.compile(r"exited unexpectedly|\[exit code=|exit code\(s\)=|Fatal Python error|Check failed")
-    )
-    more = "; exit code -9 is often memory" if any("=-9" in line.text for line, _ in subprocess) else ""
-    return Finding((*some([line for line, _ in subprocess], 3), *some(scene.told, 3)), {"more": more})
+    logs = evidence.ray_lines(evidence.end.node, "ray-start.log")
+    pattern = r"exited unexpectedly|\[exit code=|exit code\(s\)=|Fatal Python error|Check failed"
+    subprocess = matching(logs, re.compile(pattern))
+    more = "; exit code -9 often means out of memory" if any("=-9" in line.text for line, _ in subprocess) else ""
+    lines = (*last_distinct([line for line, _ in subprocess], 3), *last_distinct(evidence.reported, 3))
+    return Match(lines, {"more": more})
 
 
-def script_killed(scene: Scene) -> Finding | None:
-    facts = scene.facts
-    if facts.state != "FAILED" or scene.end is not None or not 0 < facts.signal < 32:
+def script_killed(evidence: Evidence) -> Match | None:
+    facts = evidence.facts
+    if facts.state != "FAILED" or evidence.end is not None or not 0 < facts.signal < 32:
         return None
-    return Finding(last(scene), {"signal": signal.Signals(facts.signal).name}, sure=False)
+    return Match(evidence.last_lines, {"signal": signal.Signals(facts.signal).name}, sure=False)
 
 
-def no_launch(scene: Scene) -> Finding | None:
-    facts = scene.facts
-    if facts.state != "FAILED" or scene.lines or facts.code is not None:
+def not_launched(evidence: Evidence) -> Match | None:
+    facts = evidence.facts
+    if facts.state != "FAILED" or evidence.lines or facts.code is not None:
         return None
-    return Finding() if facts.signal == 53 or facts.reason == "JobLaunchFailure" else None
+    return Match() if facts.signal == 53 or facts.reason == "JobLaunchFailure" else None

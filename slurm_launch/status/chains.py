@@ -1,4 +1,4 @@
-"""The links of a chain: which of them never ran because the work was done, and how the chain as a whole has ended."""
+"""Chains: which links never ran because the work was done, and which links decide the outcome."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from slurm_launch.status.task import NOT_NEEDED, Task
 
 
 def with_reasons(run: Run, tasks: Sequence[Task]) -> list[Task]:
-    """The tasks of a run; of those that a link of its chain has cancelled, the reason tells it.
+    """The tasks of a run, with the reason NOT_NEEDED for the links that an earlier link canceled.
 
-    Slurm forgets at once the tasks of an array that are cancelled while they wait, or calls them cancelled only. The
-    log of the last link that ran knows better."""
+    Slurm drops the pending tasks of an array as soon as they are canceled, or reports only that they were. The
+    log of the last link that ran contains the reason."""
     if run.spec.get("chain-while") not in ("ok", "notok"):
         return list(tasks)
     ran = [task for task in tasks if not _never_ran(task)]
-    if not ran or len(ran) == len(tasks) or not is_over(ran[-1].log, _number(ran[-1])):
+    if not ran or len(ran) == len(tasks) or not is_over(ran[-1].log, _link_number(ran[-1])):
         return list(tasks)
-    return [_not_needed(task) if _never_ran(task) and _number(task) > _number(ran[-1]) else task for task in tasks]
+    last = _link_number(ran[-1])
+    return [_not_needed(task) if _never_ran(task) and _link_number(task) > last else task for task in tasks]
 
 
 def _never_ran(task: Task) -> bool:
@@ -34,20 +35,20 @@ def _not_needed(task: Task) -> Task:
 
 
 def is_over(log: str, link: int) -> bool:
-    """Whether a link's log tells that it has ended the chain."""
+    """Whether the log of a link shows that the link has ended the chain."""
     lines = log_phases.tail(log).splitlines()
     phases = [phase for line in lines if (phase := log_phases.phase_of(line)) is not None]
     return any(phase.name == "chain" and phase.value("link") == str(link) for phase in phases)
 
 
-def _number(task: Task) -> int:
-    """Of several that waited together, the first."""
+def _link_number(task: Task) -> int:
+    """The number of a link; of several pending links in one entry the first."""
     return int(array_ids.task_ids(task.id)[0].rpartition("_")[2])
 
 
-def that_count(run: Run, tasks: Sequence[Task]) -> list[Task]:
-    """The tasks by whose exit codes the run is judged: of a chain the last link that ran, of an array all."""
+def deciding_tasks(run: Run, tasks: Sequence[Task]) -> list[Task]:
+    """The tasks whose exit codes decide that of the run: of a chain the last link that ran, of an array all."""
     if not run.spec.get("chain"):
         return list(tasks)
     wanted = [task for task in tasks if task.reason != NOT_NEEDED]
-    return [max(wanted or tasks, key=_number)]
+    return [max(wanted or tasks, key=_link_number)]
