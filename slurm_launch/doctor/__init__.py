@@ -1,5 +1,5 @@
-"""`slurm-launch doctor`: what a cluster is like, what of it a Ray job minds, and a profile for it.
+"""`slurm-launch doctor`: what a cluster offers, what a Ray job will encounter there, and a profile for it.
 
-cluster.py asks Slurm, trials.py tries sbatch, machine.py looks at this host, job.py asks the nodes; advice.py and
-nodes.py judge the answers, profile.py writes them down.
+cluster_facts, sbatch_trials, this_host and probe_job collect facts; cluster_advice and node_advice assess them;
+profile_writer saves them.
 """

@@ -1,4 +1,4 @@
-"""What Slurm says about its cluster: asked here, judged in advice.py."""
+"""What Slurm reports about its cluster: queried here, assessed in cluster_advice."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from slurm_launch.doctor.findings import Finding, problem
+from slurm_launch.doctor.findings import CheckResult, problem
 from slurm_launch.slurm import site as slurm_site
-from slurm_launch.slurm.client import NoAnswer, Probe
+from slurm_launch.slurm.client import Probe, ProbeFailed
 from slurm_launch.slurm.site import Node, Partition
+
+ENFORCED = {"associations", "limits", "qos", "safe"}  # each of them makes an account mandatory
 
 
 @dataclass
-class Site:
-    """What is known of the cluster; empty where Slurm did not answer."""
+class ClusterFacts:
+    """What is known about the cluster; empty where Slurm did not respond."""
 
-    version: str = ""  # of the commands here
+    version: str = ""  # of the commands on this host
     config: dict[str, str] = field(default_factory=dict)
     partitions: list[Partition] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
@@ -26,31 +28,29 @@ class Site:
     groups: tuple[str, ...] = ()
     accounts: tuple[str, ...] = ()  # of the user
     default_account: str | None = None
-    pyxis: bool | None = None  # None: srun did not tell
-    pyxis_scope: str | None = None  # None: cannot be known
-    failures: list[Finding] = field(default_factory=list)  # what did not answer
+    pyxis: bool | None = None  # None: srun did not respond
+    pyxis_scope: str | None = None  # None: unknown
+    failures: list[CheckResult] = field(default_factory=list)  # the queries that failed
 
     @property
-    def here(self) -> bool:
+    def installed(self) -> bool:
         return bool(self.version)
 
     @property
-    def answers(self) -> bool:
+    def reachable(self) -> bool:
         return bool(self.config)
 
     @property
     def enforces_accounts(self) -> bool:
-        return bool(
-            set(self.config.get("AccountingStorageEnforce", "").split(",")) & {"associations", "limits", "qos", "safe"}
-        )
+        return bool(ENFORCED & set(self.config.get("AccountingStorageEnforce", "").split(",")))
 
     @property
     def open_partitions(self) -> list[Partition]:
-        """Those that the user may use, as far as can be seen."""
+        """The partitions that the user can use, as far as Slurm's configuration shows."""
         return [part for part in self.partitions if part.why_closed(self.accounts, self.groups) is None]
 
     def partition(self, name: str | None) -> Partition | None:
-        """The one of that name; without a name the cluster's default, or else the first that is open."""
+        """The partition of that name; without a name the cluster's default, or else the first open one."""
         if name is not None:
             return next((part for part in self.partitions if part.name == name), None)
         opened = self.open_partitions
@@ -58,78 +58,79 @@ class Site:
 
     @property
     def account(self) -> str | None:
-        """The one to charge, if there is no doubt which."""
+        """The account to charge: the user's default, or the only one."""
         return self.default_account or (self.accounts[0] if len(self.accounts) == 1 else None)
 
     def nodes_of(self, partition: Partition) -> list[Node]:
         return [node for node in self.nodes if partition.name in node.partitions]
 
 
-def examine(ask: Probe, user: str, groups: tuple[str, ...]) -> Site:
-    """Probe Slurm for all that matters. What fails is kept in `failures`; the rest goes on."""
-    site = Site(user=user, groups=groups)
+def query_cluster(probe: Probe, user: str, groups: tuple[str, ...]) -> ClusterFacts:
+    """Query Slurm for everything that matters to a job. A query that fails is recorded in `failures`."""
+    cluster = ClusterFacts(user=user, groups=groups)
     try:
-        site.version = ask(slurm_site.VERSION_ARGV).strip()
-    except NoAnswer as failure:
+        cluster.version = probe(slurm_site.VERSION_ARGV).strip()
+    except ProbeFailed as failure:
         if failure.missing:
-            return site  # a machine without Slurm
-        site.failures.append(problem("slurm", failure.text, failure.hint))
-        site.version = "unknown"
+            return cluster  # a machine without Slurm
+        cluster.failures.append(problem("slurm", failure.text, failure.hint))
+        cluster.version = "unknown"
         if failure.unconfigured:
-            return site
-    _ask_controller(ask, site)
-    _ask_pyxis(ask, site)
-    if site.config.get("AccountingStorageType", "").endswith("slurmdbd"):
-        _ask_accounts(ask, site)
-    return site
+            return cluster
+    _query_controller(probe, cluster)
+    _query_pyxis(probe, cluster)
+    if cluster.config.get("AccountingStorageType", "").endswith("slurmdbd"):
+        _query_accounts(probe, cluster)
+    return cluster
 
 
-def _ask_controller(ask: Probe, site: Site) -> None:
+def _query_controller(probe: Probe, cluster: ClusterFacts) -> None:
     try:
-        site.config = slurm_site.parse_config(ask(slurm_site.CONFIG_ARGV))
-    except NoAnswer as failure:
-        if failure.silent:  # the others would wait for it as long again
+        cluster.config = slurm_site.parse_config(probe(slurm_site.CONFIG_ARGV))
+    except ProbeFailed as failure:
+        if failure.unreachable:  # the other queries would time out too
             about = "slurm" if failure.unconfigured else "slurmctld"
-            site.failures = [problem(about, failure.text, failure.hint)]  # sinfo's has the same cause
+            cluster.failures = [problem(about, failure.text, failure.hint)]  # a failure of sinfo has the same cause
             return
-        site.failures.append(problem("slurmctld", failure.text, failure.hint))
+        cluster.failures.append(problem("slurmctld", failure.text, failure.hint))
     try:
-        site.partitions = slurm_site.parse_partitions(ask(slurm_site.PARTITIONS_ARGV))
-        site.nodes = slurm_site.parse_nodes(ask(slurm_site.NODES_ARGV))
-    except NoAnswer as failure:
-        if not any(known.text == failure.text for known in site.failures):  # scontrol is missing: said once
-            site.failures.append(problem("slurmctld", failure.text, failure.hint))
+        cluster.partitions = slurm_site.parse_partitions(probe(slurm_site.PARTITIONS_ARGV))
+        cluster.nodes = slurm_site.parse_nodes(probe(slurm_site.NODES_ARGV))
+    except ProbeFailed as failure:
+        if not any(known.text == failure.text for known in cluster.failures):  # report a missing scontrol once
+            cluster.failures.append(problem("slurmctld", failure.text, failure.hint))
 
 
-def _ask_accounts(ask: Probe, site: Site) -> None:
+def _query_accounts(probe: Probe, cluster: ClusterFacts) -> None:
     try:
-        site.accounts = slurm_site.parse_names(ask(slurm_site.accounts_argv(site.user)))
-        default = slurm_site.parse_names(ask(slurm_site.default_account_argv(site.user)))
-        site.default_account = default[0] if default else None
-    except NoAnswer as failure:
-        site.failures.append(problem("account", failure.text, failure.hint))
+        cluster.accounts = slurm_site.parse_names(probe(slurm_site.accounts_argv(cluster.user)))
+        default = slurm_site.parse_names(probe(slurm_site.default_account_argv(cluster.user)))
+        cluster.default_account = default[0] if default else None
+    except ProbeFailed as failure:
+        cluster.failures.append(problem("account", failure.text, failure.hint))
 
 
-def _ask_pyxis(ask: Probe, site: Site) -> None:
+def _query_pyxis(probe: Probe, cluster: ClusterFacts) -> None:
     try:
-        site.pyxis = slurm_site.has_pyxis(ask(slurm_site.HELP_ARGV))
-    except NoAnswer as failure:
-        if site.answers or not failure.silent:  # else it was said before
-            site.failures.append(problem("containers", failure.text, failure.hint))
-    if site.pyxis:
-        beside = os.path.dirname(site.config.get("SLURM_CONF", "/etc/slurm/slurm.conf"))
-        site.pyxis_scope = read_scope(site.config.get("PlugStackConfig", os.path.join(beside, "plugstack.conf")))
+        cluster.pyxis = slurm_site.has_pyxis(probe(slurm_site.HELP_ARGV))
+    except ProbeFailed as failure:
+        if cluster.reachable or not failure.unreachable:  # otherwise it is reported already
+            cluster.failures.append(problem("containers", failure.text, failure.hint))
+    if cluster.pyxis:
+        directory = os.path.dirname(cluster.config.get("SLURM_CONF", "/etc/slurm/slurm.conf"))
+        default = os.path.join(directory, "plugstack.conf")
+        cluster.pyxis_scope = read_pyxis_scope(cluster.config.get("PlugStackConfig", default))
 
 
-def read_scope(path: str) -> str | None:
-    """Pyxis' scope from plugstack.conf and what it includes; None when that cannot be read or does not say."""
+def read_pyxis_scope(path: str) -> str | None:
+    """Pyxis' container_scope from plugstack.conf and its includes; None if they cannot be read or do not load it."""
     text = _read(path)
     for pattern in slurm_site.plugstack_includes(text):
         for included in sorted(glob.glob(os.path.join(os.path.dirname(path), pattern))):
             text += "\n" + _read(included)
     scope = slurm_site.container_scope(text)
     if scope is None and re.search(r"^[^#\n]*pyxis", text, re.MULTILINE):
-        return "the default, which is global, but job with Pyxis 0.16 and 0.17"
+        return "the default (global; job in Pyxis 0.16 and 0.17)"
     return scope
 
 

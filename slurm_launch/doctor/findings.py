@@ -1,4 +1,4 @@
-"""What the doctor says: a line for each thing that was looked at."""
+"""The lines of the doctor's report: one for each check."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 Status = Literal["ok", "note", "problem"]
-WIDTH = 13  # of what a line is about: memory-limit is the longest, and some room
+WIDTH = 13  # of the column `about`; the longest is memory-limit
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One thing, how it is, and what to do about it."""
+class CheckResult:
+    """What was checked, the result, and what to do about it."""
 
-    status: Status  # ok; note: works, but know it; problem: a job will fail, or nothing can be said
+    status: Status  # note: works, but worth knowing; problem: jobs will fail, or the check got no response
     about: str
     text: str
     hint: str | None = None
@@ -27,13 +27,17 @@ def row(status: str, about: str, text: str) -> str:
     return f"{status:<8} {about:<{WIDTH}} {text}"
 
 
-def ok(about: str, text: str) -> Finding:
-    return Finding("ok", about, text)
+def ok(about: str, text: str) -> CheckResult:
+    return CheckResult("ok", about, text)
 
 
-def note(about: str, text: str, hint: str | None = None) -> Finding:
-    return Finding("note", about, text, hint)
+def note(about: str, text: str, hint: str | None = None) -> CheckResult:
+    return CheckResult("note", about, text, hint)
 
 
-def problem(about: str, text: str, hint: str | None = None) -> Finding:
-    return Finding("problem", about, text, hint)
+def problem(about: str, text: str, hint: str | None = None) -> CheckResult:
+    return CheckResult("problem", about, text, hint)
+
+
+def has_problem(findings: list[CheckResult]) -> bool:
+    return any(finding.status == "problem" for finding in findings)

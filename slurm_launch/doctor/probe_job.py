@@ -1,4 +1,4 @@
-"""The tiny job of `doctor --job`: submitted, waited for, read, and cleared away."""
+"""The job of `doctor --job` that checks the nodes: submit it, wait for it, read its log, remove its files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from slurm_launch import process
 from slurm_launch.doctor import node_advice
-from slurm_launch.doctor.findings import note, problem
+from slurm_launch.doctor.findings import has_problem, note, problem
+from slurm_launch.doctor.node_advice import NodeReport
 from slurm_launch.errors import LaunchError, Notify, SlurmUnavailable, SubmitRefused
 from slurm_launch.launch import hints
 from slurm_launch.launch.job import submit_job
@@ -20,76 +21,86 @@ from slurm_launch.process import Runner
 from slurm_launch.runs import files as run_files
 from slurm_launch.runs.record import Run
 from slurm_launch.slurm import environment as slurm_environment
-from slurm_launch.slurm import jobs, site
+from slurm_launch.slurm import jobs
+from slurm_launch.slurm.client import PROBE_TIMEOUT
 from slurm_launch.status.wait import backoff
 
 if TYPE_CHECKING:
     from slurm_launch.spec.launch_spec import LaunchSpec
 
-TIMEOUT = 20.0  # seconds for one answer of Slurm's
-KEPT = " (kept)"  # what launch.submit says behind the path of a script that it left
-LOG_LAG = 10.0  # seconds that a shared file system may need to show us the end of the log
+LOG_LAG = 10.0  # seconds until a shared file system shows the end of the log
+LOG_POLL = 0.5  # seconds
 
 
 @dataclass(frozen=True)
-class Clock:
-    """Time, so that tests need none."""
+class PollClock:
+    """Time, replaceable in tests."""
 
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], object] = time.sleep
     poll: Callable[[], Iterable[float]] = backoff
 
 
-def ask_nodes(
+def probe_nodes(
     spec: LaunchSpec,
     *,
     env: Mapping[str, str],
     timeout: float,
     notify: Notify,
     runner: Runner = process.run,
-    clock: Clock | None = None,
-) -> node_advice.Advice:
-    """Run the job that `spec` describes and judge what its nodes say. Ctrl-C cancels it."""
+    clock: PollClock | None = None,
+) -> NodeReport:
+    """Run the probe job with the resources of `spec` and assess what its nodes report. Ctrl-C cancels it."""
+    try:
+        run = _submit(spec, env, runner, notify)
+    except (SubmitRefused, SlurmUnavailable) as error:
+        return _not_submitted(error)
+    notify(f"job {run.job_id} checks {spec.nodes} nodes; waiting for at most {timeout:.0f} s (Ctrl-C cancels it)")
+    clock = clock or PollClock()
+    query_env = slurm_environment.query_env(env)
+    try:
+        state = _wait(run, query_env, timeout, runner, clock)
+    except BaseException:  # above all Ctrl-C
+        _cancel(run, query_env, runner, notify)
+        _remove_files(run)
+        raise
+    if state is not None:  # still pending, or it hangs
+        _cancel(run, query_env, runner, notify)
+        hint = f"allow more time with --job-timeout, or choose another --partition; kept: {run.script}"
+        text = f"{run.job_id} did not end within {timeout:.0f} s: {state}"
+        return NodeReport(findings=[problem("job", text, hint)])
+    return _read_log(run, spec, clock)
+
+
+def _submit(spec: LaunchSpec, env: Mapping[str, str], runner: Runner, notify: Notify) -> Run:
     from slurm_launch.rendering.templates import TEMPLATES
+    from slurm_launch.spec.option import IMAGES
     from slurm_launch.spec.script_header import EmbeddedSpec
 
-    ours = {"template": str(TEMPLATES / "doctor.sh.j2"), "command": secrets.token_hex(8)}
-    on_the_host = {"container_image": None, "head_image": None, "worker_image": None}
-    job = spec.model_copy(update=ours | on_the_host)
-    try:
-        run = submit_job(job, env=env, runner=runner, embedded=EmbeddedSpec(own={}), notify=notify)
-    except (SubmitRefused, SlurmUnavailable) as error:
-        if error.at and error.at.endswith(KEPT):  # a script that nobody will submit by hand
-            for suffix in (".sh", ".json"):
-                run_files.remove(Path(error.at.removesuffix(KEPT)).with_suffix(suffix))
-        silent = isinstance(error, SlurmUnavailable)
-        look = "`squeue --me --name=doctor` tells whether there is a job all the same; try again later"
-        hint = look if silent else hints.hint_for(error.message)
-        return node_advice.Advice(findings=[problem("job", error.message, hint)], silent=silent)
-    notify(f"job {run.job_id} asks {spec.nodes} nodes; waiting for it, at most {timeout:.0f} s (Ctrl-C cancels it)")
-    clock = clock or Clock()
-    query = slurm_environment.query_env(env)
-    try:
-        end = _wait(run, query, timeout, runner, clock)
-    except BaseException:  # Ctrl-C above all
-        _cancel(run, query, runner, notify)
-        _clear(run)
-        raise
-    if end is not None:  # it waits in the queue, or hangs
-        _cancel(run, query, runner, notify)
-        hint = f"give it more time with --job-timeout, or choose another --partition; kept: {run.script}"
-        return node_advice.Advice(
-            findings=[problem("job", f"{run.job_id} did not end within {timeout:.0f} s: {end}", hint)]
-        )
-    return _read(run, spec, clock)
+    # The command is a nonce: a node that finds it in the script sees the same directory.
+    probe = {"template": str(TEMPLATES / "doctor.sh.j2"), "command": secrets.token_hex(8)}
+    no_container = dict.fromkeys(IMAGES)
+    job = spec.model_copy(update=probe | no_container)
+    return submit_job(job, env=env, runner=runner, embedded=EmbeddedSpec(own={}), notify=notify)
 
 
-def _wait(run: Run, env: Mapping[str, str], timeout: float, runner: Runner, clock: Clock) -> str | None:
-    """Until the job has ended; if it does not in time, the state that it is in."""
-    deadline, state = clock.now() + timeout, "Slurm does not answer"
+def _not_submitted(error: LaunchError) -> NodeReport:
+    if error.script:  # no one will submit this one by hand
+        for suffix in (".sh", ".json"):
+            run_files.remove(Path(error.script).with_suffix(suffix))
+    if isinstance(error, SlurmUnavailable):
+        hint = "`squeue --me --name=doctor` shows whether the job was submitted; try again later"
+        return NodeReport(findings=[problem("job", error.message, hint)], unreachable=True)
+    return NodeReport(findings=[problem("job", error.message, hints.hint_for(error.message))])
+
+
+def _wait(run: Run, env: Mapping[str, str], timeout: float, runner: Runner, clock: PollClock) -> str | None:
+    """Wait for the end of the job. Returns its state if it has not ended in time, else None."""
+    deadline = clock.now() + timeout
+    state = "cannot reach slurmctld"
     for pause in clock.poll():
-        with suppress(process.TimedOut):  # slurmctld may be busy for a while
-            result = runner(jobs.show_job_argv(str(run.job_id), run.cluster), env=env, timeout=TIMEOUT)
+        with suppress(process.TimedOut):  # slurmctld may be busy
+            result = runner(jobs.show_job_argv(str(run.job_id), run.cluster), env=env, timeout=PROBE_TIMEOUT)
             found = jobs.parse_show_job(result.stdout)
             if jobs.is_gone(result.stderr) or (found and all(job.ended for job in found)):
                 return None
@@ -102,38 +113,42 @@ def _wait(run: Run, env: Mapping[str, str], timeout: float, runner: Runner, cloc
 
 
 def _cancel(run: Run, env: Mapping[str, str], runner: Runner, notify: Notify) -> None:
-    argv = site.cancel_argv(str(run.job_id), run.cluster)
+    argv = jobs.scancel_argv([str(run.job_id)], run.cluster)
     try:
-        done = runner(argv, env=env, timeout=TIMEOUT).returncode == 0
+        canceled = runner(argv, env=env, timeout=PROBE_TIMEOUT).returncode == 0
     except LaunchError:
-        done = False
-    notify(f"job {run.job_id} is cancelled" if done else f"job {run.job_id} could not be cancelled: {' '.join(argv)}")
+        canceled = False
+    if canceled:
+        notify(f"canceled job {run.job_id}")
+    else:
+        notify(f"could not cancel job {run.job_id}; try: {' '.join(argv)}")
 
 
-def _read(run: Run, spec: LaunchSpec, clock: Clock) -> node_advice.Advice:
-    """What the log says; the job's files go when nothing is wrong."""
+def _read_log(run: Run, spec: LaunchSpec, clock: PollClock) -> NodeReport:
+    """Assess the job's log. The job's files are removed if there is no problem."""
     log = ""
-    for _ in range(int(LOG_LAG / 0.5)):
+    for _ in range(int(LOG_LAG / LOG_POLL)):
         with suppress(OSError):
             log = Path(run.log).read_text(encoding="utf-8", errors="replace")
-        if node_advice.complete(log):
+        if node_advice.is_complete(log):
             break
-        clock.sleep(0.5)
+        clock.sleep(LOG_POLL)
     if not log:
-        text = f"job {run.job_id} has ended, but its log is not here: {run.log}"
+        text = f"job {run.job_id} has ended, but its log is missing here: {run.log}"
         hint = "the first node does not see this directory; choose one that all nodes share with --run-dir"
-        return node_advice.Advice(findings=[problem("run-dir", text, hint)])
-    advice = node_advice.judge(log, spec.nodes, in_container=spec.image is not None)
-    if not node_advice.complete(log):
-        last = log.strip().splitlines()[-1:] or ["nothing"]
-        advice.findings.append(problem("job", f"{run.job_id} did not come to its end: {last[0]}", f"see {run.log}"))
-    if all(finding.status != "problem" for finding in advice.findings):
-        _clear(run)
+        return NodeReport(findings=[problem("run-dir", text, hint)])
+    report = node_advice.assess(log, spec.nodes, in_container=spec.image is not None)
+    if not node_advice.is_complete(log):
+        last = log.strip().splitlines()[-1:] or ["(nothing)"]
+        text = f"{run.job_id} ended early; its last output: {last[0]}"
+        report.findings.append(problem("job", text, f"see {run.log}"))
+    if has_problem(report.findings):
+        report.findings.append(note("job", f"script and log of job {run.job_id} are kept", f"see {run.log}"))
     else:
-        advice.findings.append(note("job", f"the script and the log of job {run.job_id} are kept", f"see {run.log}"))
-    return advice
+        _remove_files(run)
+    return report
 
 
-def _clear(run: Run) -> None:
+def _remove_files(run: Run) -> None:
     for path in (run.script, run.log, run.record):
         run_files.remove(Path(path))

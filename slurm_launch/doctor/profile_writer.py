@@ -1,4 +1,4 @@
-"""The profile of `doctor --write NAME`: what was found out, each value with its reason."""
+"""The profile that `doctor --write NAME` creates: what was detected, each value with its reason."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from slurm_launch import __version__
-from slurm_launch.config.files import profile_files, profile_names, top_level
-from slurm_launch.config.profile import texts
+from slurm_launch.config.files import profile_files, profile_names, read_key
+from slurm_launch.config.profile_keys import text_list
 from slurm_launch.doctor import this_host
 from slurm_launch.doctor.cluster_advice import describe, takes_all_memory
-from slurm_launch.doctor.cluster_facts import Site
-from slurm_launch.doctor.node_advice import Advice
-from slurm_launch.doctor.sbatch_trials import Trials, shorter
+from slurm_launch.doctor.cluster_facts import ClusterFacts
+from slurm_launch.doctor.node_advice import NodeReport
+from slurm_launch.doctor.sbatch_trials import SbatchTrials, cap_time
 from slurm_launch.errors import UsageError
+from slurm_launch.slurm.site import Partition
 from slurm_launch.spec.checks import BadValue
 
-# What is about the site, and not about an experiment: goes into the profile when the user said it.
+# Options about the site, not about an experiment: written to the profile if the user set them.
 SITE_KEYS = (
     "partition", "account", "qos", "reservation", "constraint", "gpu-directive", "modules", "conda-env", "venv",
     "load-env", "env", "container-runtime", "container-image", "head-image", "worker-image", "container-mounts",
@@ -33,209 +34,223 @@ SITE_KEYS = (
 )  # fmt: skip
 
 
+CHOSEN = "Set by you."
+
+
 @dataclass(frozen=True)
-class Facts:
-    """All that a profile is made of."""
+class ProfileFacts:
+    """Everything that a profile is made of."""
 
     name: str
     when: date
-    hosts: tuple[str, ...]  # what this host is called
-    site: Site
-    trials: Trials
+    hosts: tuple[str, ...]  # the names of this host
+    cluster: ClusterFacts
+    trials: SbatchTrials
     chosen: Mapping[str, Any] = field(default_factory=dict)  # by the user, by YAML key
-    others: tuple[str, ...] = ()  # profiles that are for this host already
+    others: tuple[str, ...] = ()  # profiles that match this host already
     runtimes: tuple[str, ...] = ()
-    nodes: Advice = field(default_factory=Advice)  # what `doctor --job` found
+    nodes: NodeReport = field(default_factory=NodeReport)  # what `doctor --job` found
 
 
 def chosen_values(own: Mapping[str, Any]) -> dict[str, Any]:
-    """What the user said about the site by flags, variables and the project file, fit to stand in a profile."""
+    """The options about the site that the user set by flag, variable or project file, in the form of a profile."""
     found: dict[str, Any] = {}
     for key in SITE_KEYS:
         value = own.get(key)
-        if isinstance(value, list):  # without the mark that drops what came before
+        if isinstance(value, list):  # without the empty item that resets a list
             value = [item for item in value if item]
         if key in ("venv", "conda-env", "run-dir") and isinstance(value, str):
             value = os.path.expanduser(value)
             if key == "run-dir" and not os.path.isabs(value):
-                continue  # beside each experiment
-            if key == "venv" or "/" in value:  # a launch may come from anywhere
+                continue  # relative to each experiment
+            if key == "venv" or "/" in value:  # launches come from other directories too
                 value = os.path.abspath(value)
         if value not in (None, "", [], {}):
             found[key] = value
     return found
 
 
-def taken_by(names: Sequence[str], env: Mapping[str, str]) -> list[str]:
-    """The profiles that are for a host of these names already, or for one that ours would be for."""
-    ours = host_patterns(names)
+def matching_profiles(names: Sequence[str], env: Mapping[str, str]) -> list[str]:
+    """The existing profiles that match a host of these names, or a host that the new profile would match."""
+    own = host_patterns(names)
+    short = [name.partition(".")[0] for name in names]
     found = []
     for profile in profile_names(env):
         path = next((path for path in profile_files(profile, env) if path.is_file()), None)
         try:
-            patterns = [text.lower() for text in texts(top_level(path, "hosts"))] if path else []
-        except (UsageError, BadValue):  # no launch considers it either
+            patterns = [text.lower() for text in text_list(read_key(path, "hosts"))] if path else []
+        except (UsageError, BadValue):  # a launch ignores it too
             continue
-        pairs = [(name, pattern) for name in (*names, *_short(names)) for pattern in patterns]
-        pairs += [(pattern, mine) for pattern in patterns for mine in ours]
+        pairs = [(name, pattern) for name in (*names, *short) for pattern in patterns]
+        pairs += [(pattern, mine) for pattern in patterns for mine in own]
         if any(fnmatchcase(name.lower(), pattern.lower()) for name, pattern in pairs):
             found.append(profile)
     return found
 
 
-def _short(names: Sequence[str]) -> list[str]:
-    return [name.partition(".")[0] for name in names]
-
-
-def text_of(facts: Facts) -> str:
+def profile_text(facts: ProfileFacts) -> str:
     """The whole file."""
-    blocks = [_head(facts), *_blocks(facts)]
+    blocks = [_header(facts), *_blocks(facts)]
     text = "\n\n".join("\n".join(block) for block in blocks) + "\n"
-    return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)  # in comments; YAML takes none
+    # YAML allows no control characters, not even in comments.
+    return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)
 
 
-def _head(facts: Facts) -> list[str]:
-    version = facts.site.config.get("SLURM_VERSION", "of unknown version")
-    cluster = facts.site.config.get("ClusterName", "(without a name)")
+def _header(facts: ProfileFacts) -> list[str]:
+    version = facts.cluster.config.get("SLURM_VERSION", "(unknown version)")
+    cluster = facts.cluster.config.get("ClusterName", "(unnamed)")
     name = shlex.quote(facts.name)
     return [
-        f"# Profile {facts.name}: the cluster {cluster}, Slurm {version}.",
+        f"# Profile {facts.name}: cluster {cluster}, Slurm {version}.",
         f"# Written by `slurm-launch doctor --write {name}` (version {__version__}) on {facts.when.isoformat()}.",
-        "# It is yours: change what you know better. Flags, SLAUNCH_* variables and project files win over it.",
-        f"# `slurm-launch config show --profile {name}` tells every value and where it comes from.",
+        "# Edit it as you like. Flags, SLAUNCH_* variables and project files take precedence over it.",
+        f"# `slurm-launch config show --profile {name}` shows every value and its source.",
     ]
 
 
-def _blocks(facts: Facts) -> Iterator[list[str]]:
-    site, trials, chosen = facts.site, facts.trials, dict(facts.chosen)
-    known = {partition.name for partition in site.partitions}
+def _blocks(facts: ProfileFacts) -> Iterator[list[str]]:
+    cluster, chosen = facts.cluster, dict(facts.chosen)
+    known = {partition.name for partition in cluster.partitions}
     if not set(str(chosen.get("partition", "")).split(",")) <= known:
-        chosen.pop("partition", None)  # there is none of that name, so every launch would be refused
-    runtimes = list(facts.runtimes)
-    if runtimes and (runtime := chosen.get("container-runtime", "none")) not in ("none", *runtimes):
-        runtimes.insert(0, runtime)  # a module may bring it
+        chosen.pop("partition", None)  # it does not exist, so every launch would be refused
     if patterns := host_patterns(facts.hosts):
         yield _hosts(patterns, facts.others)
-    found = {
-        "partition": _partition(site),
-        "account": (site.account if site.enforces_accounts else None, "Every job needs one here, and this is yours."),
-        "time": (trials.time, "sbatch takes no job here that does not say how long."),
-        "gpu-directive": (
-            trials.gpu_directive,
-            f"How GPUs are asked for: sbatch --test-only took --{trials.gpu_directive}.",
-        ),
-        "gpu-types": (gpu_types(site), "The nodes' names tell the type of their GPUs."),
-        "container-runtimes": (runtimes, _why_runtimes(facts)),
-        "container-runtime": (next(iter(facts.runtimes), None), "The first of them."),
-        "interface": (facts.nodes.interface, facts.nodes.interface_why),
-        "temp-dir": (facts.nodes.temp_dir, facts.nodes.temp_dir_why),
-    }
-    for key, (value, why) in found.items():
+    for key, (value, why) in _detected(facts).items():
         if key in chosen:
             value, why = chosen.pop(key), CHOSEN
         if value:
-            yield [f"# {why}", f"{key}: {_value(value)}"]
+            yield [f"# {why}", f"{key}: {_yaml(value)}"]
     for key, value in chosen.items():
-        yield [f"# {CHOSEN}", f"{key}: {_value(value)}"]
-    if takes_all_memory(site):
-        yield ["# A job that asks for no memory gets all of a node's. For less, on shared nodes:", "#mem-per-cpu: 4G"]
-    if site.partitions:
-        yield ["# The partitions, their limits and, below each, options for jobs in it."
-               " No limit stands where Slurm sets none.", "partitions:", *_partitions(facts)]  # fmt: skip
+        yield [f"# {CHOSEN}", f"{key}: {_yaml(value)}"]
+    if takes_all_memory(cluster):
+        yield ["# A job that requests no memory gets all of a node's. For less, on shared nodes:", "#mem-per-cpu: 4G"]
+    if cluster.partitions:
+        title = "# The partitions: limits, where Slurm has some, and options for jobs in each."
+        yield [title, "partitions:", *_partitions(facts)]
+
+
+def _detected(facts: ProfileFacts) -> dict[str, tuple[Any, str]]:
+    """The detected values, each with its reason."""
+    cluster, trials = facts.cluster, facts.trials
+    return {
+        "partition": _partition(cluster),
+        "account": (cluster.account if cluster.enforces_accounts else None, "Every job needs one; this is yours."),
+        "time": (trials.time, "sbatch refuses jobs without a time limit."),
+        "gpu-directive": (
+            trials.gpu_directive,
+            f"How to request GPUs: sbatch --test-only accepted --{trials.gpu_directive}.",
+        ),
+        "gpu-types": (gpu_types(cluster), "The type of a node's GPUs, by its name."),
+        "container-runtimes": (_runtimes(facts), _runtimes_reason(facts)),
+        "container-runtime": (next(iter(facts.runtimes), None), "The first of them."),
+        "interface": (facts.nodes.interface, facts.nodes.interface_reason),
+        "temp-dir": (facts.nodes.temp_dir, facts.nodes.temp_dir_reason),
+    }
+
+
+def _runtimes(facts: ProfileFacts) -> list[str]:
+    """The detected container runtimes; the user's own comes first if it is not among them: a module may provide it."""
+    runtimes = list(facts.runtimes)
+    chosen = facts.chosen.get("container-runtime", "none")
+    if runtimes and chosen not in ("none", *runtimes):
+        runtimes.insert(0, chosen)
+    return runtimes
 
 
 def _hosts(patterns: list[str], others: Sequence[str]) -> list[str]:
-    if others:  # two for one host, and a launch could not tell which is meant
-        return [f"# Commented out: this host's name means {', '.join(others)} already. Say --profile for this one.",
-                f"#hosts: {_value(patterns)}"]  # fmt: skip
-    return ["# On these hosts the profile is meant: this one, and those that differ from it in the last number only.",
-            f"hosts: {_value(patterns)}"]  # fmt: skip
+    if others:  # with two profiles for one host, a launch could not choose
+        comment = f"# Commented out: {', '.join(others)} matches this host already. Select this profile with --profile."
+        return [comment, f"#hosts: {_yaml(patterns)}"]
+    comment = "# The profile applies on these hosts: this one, and those whose names differ only in the last number."
+    return [comment, f"hosts: {_yaml(patterns)}"]
 
 
-def _partition(site: Site) -> tuple[str | None, str]:
-    partition = site.partition(None)
+def _partition(cluster: ClusterFacts) -> tuple[str | None, str]:
+    partition = cluster.partition(None)
     if partition is None:
         return None, ""
     if partition.default:
         return partition.name, "The cluster's default."
-    return partition.name, "The first that is open to you: the cluster has no default."
+    return partition.name, "The first one available to you; the cluster has no default."
 
 
-def _why_runtimes(facts: Facts) -> str:
-    seen = "the nodes have them" if facts.nodes.nodes else "seen on the login node; the nodes may differ"
+def _runtimes_reason(facts: ProfileFacts) -> str:
+    where = "detected on the nodes" if facts.nodes.nodes else "detected on this host; the nodes may differ"
     order = ", ".join(this_host.RUNTIMES.values())
-    return f"What runs containers ({seen}). Pyxis stands first, as Slurm's own way; then {order}."
+    return f"Container runtimes ({where}). In order of preference: Pyxis, {order}."
 
 
-def _partitions(facts: Facts) -> Iterator[str]:
-    site = facts.site
-    for partition in site.partitions:
-        closed = partition.why_closed(site.accounts, site.groups)
-        yield f"  # {describe(site, partition)}" + (f"; not for you: {closed}" if closed else "")
-        rows: dict[str, Any] = {}
-        if partition.time_limit:
-            rows["max-time"] = partition.time_limit
-            if facts.trials.time and (less := shorter(facts.trials.time, partition)) != facts.trials.time:
-                rows["time"] = less  # the one above would be too long here
-        if partition.most_nodes:
-            rows["max-nodes"] = partition.most_nodes
-        nodes = site.nodes_of(partition)
-        if nodes:
-            rows["max-gpus"] = max(node.gpu_count for node in nodes)
-        kinds = {kind for node in nodes for kind in node.gpus}
-        if len(kinds) == 1 and "" not in kinds:
-            rows["gpu-type"] = kinds.pop()
-        yield f"  {_value(partition.name)}:" + ("" if rows else " {}")
-        for key, value in rows.items():
-            why = "  # it has no more" if key == "max-nodes" and value != partition.max_nodes else ""
-            yield f"    {key}: {_value(value)}{why}"
+def _partitions(facts: ProfileFacts) -> Iterator[str]:
+    cluster = facts.cluster
+    for partition in cluster.partitions:
+        closed = partition.why_closed(cluster.accounts, cluster.groups)
+        yield f"  # {describe(cluster, partition)}" + (f"; not available to you: {closed}" if closed else "")
+        limits = _limits(facts, partition)
+        yield f"  {_yaml(partition.name)}:" + ("" if limits else " {}")
+        for key, value in limits.items():
+            why = "  # all of its nodes" if key == "max-nodes" and value != partition.max_nodes else ""
+            yield f"    {key}: {_yaml(value)}{why}"
+
+
+def _limits(facts: ProfileFacts, partition: Partition) -> dict[str, Any]:
+    """The limits of a partition, and options for jobs in it."""
+    limits: dict[str, Any] = {}
+    if partition.time_limit:
+        limits["max-time"] = partition.time_limit
+        if facts.trials.time and (capped := cap_time(facts.trials.time, partition)) != facts.trials.time:
+            limits["time"] = capped  # the general one exceeds the limit
+    if partition.most_nodes:
+        limits["max-nodes"] = partition.most_nodes
+    nodes = facts.cluster.nodes_of(partition)
+    if nodes:
+        limits["max-gpus"] = max(node.gpu_count for node in nodes)
+    types = {kind for node in nodes for kind in node.gpus}
+    if len(types) == 1 and "" not in types:
+        limits["gpu-type"] = types.pop()
+    return limits
 
 
 def host_patterns(names: Sequence[str]) -> list[str]:
-    """Patterns for the host of these names; where one has a domain, the bare ones would fit other sites' hosts too."""
+    """Patterns for the host of these names. With a domain, short names are left out: they match other sites too."""
     full = [name for name in names if "." in name]
     return list(dict.fromkeys(host_pattern(name) for name in full or names if name))
 
 
 def host_pattern(name: str) -> str:
-    """login1.site.example -> login[0-9]*.site.example: the number at the end of the host's own name may differ."""
+    """login1.site.example -> login[0-9]*.site.example: the number at the end of the host's short name may differ."""
     own, dot, domain = name.partition(".")
     if own.isdigit() or re.fullmatch(r"[0-9.]+|.*[*?\[].*", name):
         return name
     return re.sub(r"[0-9]+$", "[0-9]*", own) + dot + domain
 
 
-def gpu_types(site: Site) -> dict[str, str]:
-    """Regular expressions for the names of nodes, each with the type of their GPUs; none where names do not tell."""
-    beginnings: dict[str, set[str]] = {}  # a node's name without its number -> the types below it
-    for node in site.nodes:
-        beginnings.setdefault(_beginning(node.name), set()).update(node.gpus or {"none"})
-    types = {kind for kinds in beginnings.values() for kind in kinds} - {"none"}
-    if len(types) < 2 or "" in types:  # one type is said by the partitions, or not at all
+def gpu_types(cluster: ClusterFacts) -> dict[str, str]:
+    """Regular expressions for node names, each with the GPU type of those nodes; empty if names do not imply it."""
+    by_prefix: dict[str, set[str]] = {}  # a node's name without its number -> the types of its nodes
+    for node in cluster.nodes:
+        prefix = re.sub(r"\d+$", "", node.name)
+        by_prefix.setdefault(prefix, set()).update(node.gpus or {"none"})
+    types = {kind for kinds in by_prefix.values() for kind in kinds} - {"none"}
+    if len(types) < 2 or "" in types:  # a single type is given by the partitions
         return {}
-    told = {name: next(iter(kinds)) for name, kinds in beginnings.items() if len(kinds) == 1}
-    if set(told.values()) - {"none"} != types or len(told) < len(beginnings):
+    unique = {prefix: next(iter(kinds)) for prefix, kinds in by_prefix.items() if len(kinds) == 1}
+    if set(unique.values()) - {"none"} != types or len(unique) < len(by_prefix):
         return {}
-    return {f"^{re.escape(name)}[0-9]*$": kind for name, kind in sorted(told.items()) if kind != "none"}
+    return {f"^{re.escape(prefix)}[0-9]*$": kind for prefix, kind in sorted(unique.items()) if kind != "none"}
 
 
-def _beginning(name: str) -> str:
-    return re.sub(r"\d+$", "", name)
+_YAML_KEYWORDS = ("true", "false", "yes", "no", "on", "off", "null", "y", "n")
 
 
-CHOSEN = "You chose it."
-_WORDS = ("true", "false", "yes", "no", "on", "off", "null", "y", "n")
-
-
-def _value(value: Any) -> str:
-    """A value in YAML, quoted wherever YAML might see something else in it."""
+def _yaml(value: Any) -> str:
+    """A value in YAML, quoted wherever YAML might read it as something else."""
     if isinstance(value, list):
-        return f"[{', '.join(map(_value, value))}]"
+        return f"[{', '.join(map(_yaml, value))}]"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{_value(key)}: {_value(item)}' for key, item in value.items())}}}"
-    if isinstance(value, str) and re.fullmatch(r"[A-Za-z][\w./-]*", value, re.ASCII) and value.lower() not in _WORDS:
+        return f"{{{', '.join(f'{_yaml(key)}: {_yaml(item)}' for key, item in value.items())}}}"
+    if not isinstance(value, str):
+        return json.dumps(value)
+    if re.fullmatch(r"[A-Za-z][\w./-]*", value, re.ASCII) and value.lower() not in _YAML_KEYWORDS:
         return value
-    if isinstance(value, str):
-        plain = json.dumps(value, ensure_ascii=False)
-        return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in plain)
-    return json.dumps(value)
+    quoted = json.dumps(value, ensure_ascii=False)
+    return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in quoted)

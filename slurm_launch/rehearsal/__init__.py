@@ -1,6 +1,5 @@
-"""The same script on one machine without Slurm: stand-ins for sbatch, srun, scontrol and squeue, and who plays them.
+"""Rehearsals: the generated script on one machine without Slurm, with fake Slurm commands (stand-ins) first in PATH.
 
-rehearse.py is the user's side. It puts the stand-ins first in PATH and submits as ever. sbatch.py then starts
-slurmd.py, which runs the script as a node daemon would and ends whatever the job has left; srun.py runs each task on a
-"node" with a loopback address of its own. What they share is in a folder (job.py) that goes with the rehearsal.
+rehearse submits as usual. The fake sbatch starts node_daemon, which runs the script and ends what the job leaves; the
+fake srun runs each task on a "node" with its own loopback address. They share a folder (job), removed at the end.
 """

@@ -1,8 +1,8 @@
-"""How sbatch reads a `#SBATCH` line; tests/slurm/test_values_arrive.py holds this against the real one."""
+"""How sbatch parses a `#SBATCH` line; tests/slurm/test_values_arrive.py compares this with the real sbatch."""
 
 from __future__ import annotations
 
-BLANKS = " \t"
+SPACES = " \t"
 
 
 class Unreadable(Exception):
@@ -10,27 +10,26 @@ class Unreadable(Exception):
 
 
 def words(line: str) -> list[str]:
-    """The arguments that sbatch makes of a line, or Unreadable."""
+    """The arguments that sbatch parses from a line; raises Unreadable."""
     if not line.startswith("#SBATCH"):
         raise Unreadable(line)
     found: list[str] = []
-    rest = line.removeprefix("#SBATCH").lstrip(BLANKS)
+    rest = line.removeprefix("#SBATCH").lstrip(SPACES)
     while rest:
         word, rest = _word(rest)
-        if not word:  # a comment, or a lonely backslash: the rest is not looked at
+        if not word:  # a comment, or a lone backslash: sbatch ignores the rest
             break
         found.append(word)
     return found
 
 
 def _word(text: str) -> tuple[str, str]:
-    """The first word of a text, and what follows it."""
+    """The first word of a text, and the rest."""
     word, quote, escaped = "", "", False
     for place, char in enumerate(text):
-        if (
-            not quote and char in BLANKS
-        ):  # escaped or not; Slurm 26.05 lets an escaped one pass, so a line had better have none
-            return word, text[place:].lstrip(BLANKS)
+        # Escaped or not. Slurm 26.05 keeps an escaped space, so generated lines contain none.
+        if not quote and char in SPACES:
+            return word, text[place:].lstrip(SPACES)
         if escaped:
             word, escaped = word + char, False
         elif char == "\\":

@@ -1,4 +1,4 @@
-"""A rehearsed job: what sbatch was asked for, the folder in which the stand-ins share it, and what its nodes see."""
+"""A rehearsed job: what was requested from sbatch, the folder that the fake commands share, and the job's variables."""
 
 from __future__ import annotations
 
@@ -12,80 +12,82 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-CLUSTER = "rehearsal"
-# Slurm's own ids end below this one, so no program of a real Slurm can take a rehearsed job for one of its own.
+from slurm_launch.slurm.sbatch import REHEARSAL_CLUSTER
+
+# Real job IDs are lower, so that no command of a real Slurm takes a rehearsed job for one of its own.
 FIRST_ID = 67_043_329
 PENDING, RUNNING = "PENDING", "RUNNING"
 COMPLETED, FAILED, CANCELLED, TIMEOUT = "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"
+CANCEL, KILL = b"c", b"k"  # orders on the control pipe: as scancel does, or at once
 
 
 @dataclass(frozen=True)
-class Group:
-    """Nodes that are alike: all of a job, or those of one component of a heterogeneous one."""
+class NodeGroup:
+    """Identical nodes: all of a job, or those of one component of a heterogeneous job."""
 
     nodes: list[str]
-    nodelist: str  # the same, as Slurm writes it
+    nodelist: str  # the same, as a Slurm hostlist
     cpus: int  # on each node
-    memory: dict[str, int]  # the variable that tells it, and megabytes; at most one
+    memory: dict[str, int]  # its variable -> megabytes; at most one
     gpus: int  # on each node
-    asked: dict[str, str]  # more variables that Slurm sets only for a job that asked for the thing
+    extra: dict[str, str]  # variables that Slurm sets only if the job requests the resource
     partition: str
 
 
 @dataclass(frozen=True)
-class Job:
-    """What sbatch was asked for."""
+class RehearsedJob:
+    """What was requested from sbatch."""
 
     id: int
     name: str
     arguments: list[str]
-    directory: str  # in which it runs
+    directory: str  # the working directory
     output: str
     append: bool
-    groups: list[Group]  # one, or a heterogeneous job's components; the script runs on the first one's first node
+    groups: list[NodeGroup]  # the components of a heterogeneous job, or one; the script runs on the first node
     time_limit: int | None  # seconds
-    warning: int | None  # so many seconds before it the script gets SIGUSR1
-    requeue: bool  # whether it may have more lives than one
+    warning: int | None  # seconds before the time limit at which the script gets SIGUSR1
+    requeue: bool  # whether it can be requeued
     array_task: int | None
-    array: list[int]  # all tasks of the array, of which this one is played
+    array: list[int]  # all tasks of the array; only array_task runs
 
     @property
     def nodes(self) -> list[str]:
         return [node for group in self.groups for node in group.nodes]
 
-    def group_of(self, node: str) -> Group:
+    def group_of(self, node: str) -> NodeGroup:
         return next(group for group in self.groups if node in group.nodes)
 
 
 @dataclass(frozen=True)
-class State:
-    """How the job fares."""
+class RehearsedState:
+    """The state of the job, as Slurm reports it."""
 
     state: str = PENDING
     reason: str = "None"
     code: int = 0
     signal: int = 0
-    over: bool = False  # and nothing of it is left
+    over: bool = False  # ended, and all of its processes too
 
 
 @dataclass(frozen=True)
-class Attempt:
-    """One of a job's lives."""
+class RehearsalAttempt:
+    """One attempt of a job; a requeued job has several."""
 
-    restarts: int = 0  # the lives before it
-    end_at: float | None = None  # the time limit, as the clock tells it
+    restarts: int = 0  # the number of earlier attempts
+    end_at: float | None = None  # the time of the time limit, in seconds since the epoch
 
 
 @dataclass(frozen=True)
-class Folder:
-    """The folder of one rehearsal. Everything in it is this user's alone, and goes with it."""
+class RehearsalFolder:
+    """The folder of one rehearsal. Only the user can read it; it is removed at the end."""
 
     path: Path
 
     @property
-    def lifeline(self) -> Path:
-        """A pipe whose writer is the rehearsal itself: when that one is gone, the job is ended."""
-        return self.path / "lifeline"
+    def control_pipe(self) -> Path:
+        """A pipe that the rehearsal holds open for writing: when it is closed, the job is ended."""
+        return self.path / "control"
 
     @property
     def spooled(self) -> Path:
@@ -97,41 +99,43 @@ class Folder:
         temporary.replace(self.path / name)
 
     def read(self, name: str) -> Any:
-        """None when there is no such file."""
+        """The content of a file; None if it does not exist."""
         try:
             return json.loads((self.path / name).read_text())
         except FileNotFoundError:
             return None
 
-    def job(self) -> Job | None:
+    def job(self) -> RehearsedJob | None:
         found = self.read("job.json")
-        return None if found is None else Job(**{**found, "groups": [Group(**group) for group in found["groups"]]})
+        if found is None:
+            return None
+        return RehearsedJob(**{**found, "groups": [NodeGroup(**group) for group in found["groups"]]})
 
-    def set_job(self, job: Job) -> None:
+    def set_job(self, job: RehearsedJob) -> None:
         self.write("job.json", asdict(job))
 
-    def state(self) -> State:
-        return State(**(self.read("state.json") or {}))
+    def state(self) -> RehearsedState:
+        return RehearsedState(**(self.read("state.json") or {}))
 
-    def set_state(self, state: State) -> None:
+    def set_state(self, state: RehearsedState) -> None:
         self.write("state.json", asdict(state))
 
-    def attempt(self) -> Attempt:
-        return Attempt(**(self.read("life.json") or {}))
+    def attempt(self) -> RehearsalAttempt:
+        return RehearsalAttempt(**(self.read("attempt.json") or {}))
 
-    def set_life(self, attempt: Attempt) -> None:
-        self.write("life.json", asdict(attempt))
+    def set_attempt(self, attempt: RehearsalAttempt) -> None:
+        self.write("attempt.json", asdict(attempt))
 
     def restarts(self) -> int:
-        """How many there are, with the one that somebody has asked for."""
-        asked = self.read("requeue.json") or {"restarts": 0}
-        return max(self.attempt().restarts, int(asked["restarts"]))
+        """The number of restarts, including a requested one."""
+        requested = self.read("requeue.json") or {"restarts": 0}
+        return max(self.attempt().restarts, int(requested["restarts"]))
 
-    def ask_for_restart(self) -> None:
+    def request_restart(self) -> None:
         self.write("requeue.json", {"restarts": self.attempt().restarts + 1})
 
     def new_step(self) -> int:
-        """The number of a step that begins."""
+        """Create a step and return its number."""
         steps = self.path / "steps"
         for number in range(1 << 20):
             try:
@@ -145,12 +149,12 @@ class Folder:
         (self.path / "steps" / str(step) / str(pid)).touch()
 
     def tasks(self) -> list[int]:
-        """The process ids of all tasks of all steps, some of them ended."""
+        """The process IDs of all tasks of all steps, including ended ones."""
         return [int(path.name) for path in self.path.glob("steps/*/*")]
 
 
-def attempts(pid: int) -> bool:
-    """Whether there is such a process; one that has died, but that nobody waits for, is none."""
+def is_alive(pid: int) -> bool:
+    """Whether the process exists and is not a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
@@ -159,19 +163,19 @@ def attempts(pid: int) -> bool:
 
 
 def node_address(index: int) -> str:
-    """Ray takes 127.0.0.1 for the machine's own address, so the nodes begin after it."""
+    """The loopback address of a node; they start at 127.0.0.2 because Ray takes 127.0.0.1 for the machine's own."""
     return f"127.0.{(index + 2) // 256}.{(index + 2) % 256}"
 
 
-def batch_environment(job: Job, restarts: int) -> dict[str, str]:
-    """What slurmd adds to the environment of the job's script."""
+def batch_environment(job: RehearsedJob, restarts: int) -> dict[str, str]:
+    """The variables that slurmd adds to the environment of the job's script."""
     first = job.groups[0]
     count = len(first.nodes)
     now = int(time.time())
     variables = {
         "ENVIRONMENT": "BATCH",
-        "SLURM_CLUSTER_NAME": CLUSTER,
-        "SLURM_JOB_CPUS_PER_NODE": _each(first.cpus, count),
+        "SLURM_CLUSTER_NAME": REHEARSAL_CLUSTER,
+        "SLURM_JOB_CPUS_PER_NODE": _per_node(first.cpus, count),
         "SLURM_JOB_END_TIME": str(now + (job.time_limit or 365 * 86400)),
         "SLURM_JOB_ID": str(job.id),
         "SLURM_JOB_NAME": job.name,
@@ -189,10 +193,10 @@ def batch_environment(job: Job, restarts: int) -> dict[str, str]:
         "SLURM_PRIO_PROCESS": "0",
         "SLURM_SUBMIT_DIR": os.getcwd(),
         "SLURM_SUBMIT_HOST": socket.gethostname(),
-        "SLURM_TASKS_PER_NODE": _each(1, count),
-        **({} if len(job.groups) > 1 else first.asked),
+        "SLURM_TASKS_PER_NODE": _per_node(1, count),
+        **({} if len(job.groups) > 1 else first.extra),
         **{name: str(megabytes) for name, megabytes in first.memory.items()},
-        **_of_groups(job),
+        **_component_variables(job),
     }
     if restarts:
         variables["SLURM_RESTART_COUNT"] = str(restarts)
@@ -207,30 +211,36 @@ def batch_environment(job: Job, restarts: int) -> dict[str, str]:
     return variables | node_environment(job, job.nodes[0]) | {"SLURM_NODEID": "0", "SLURM_GTIDS": "0"}
 
 
-def _of_groups(job: Job) -> dict[str, str]:
-    """What a heterogeneous job's script is told of each component."""
+def _component_variables(job: RehearsedJob) -> dict[str, str]:
+    """The variables for each component of a heterogeneous job."""
     if len(job.groups) == 1:
         return {}
-    found = {"SLURM_HET_SIZE": str(len(job.groups))}
+    variables = {"SLURM_HET_SIZE": str(len(job.groups))}
     for number, group in enumerate(job.groups):
         count = len(group.nodes)
-        told = {"SLURM_JOB_ID": str(job.id + number), "SLURM_JOB_NODELIST": group.nodelist}
-        told |= {"SLURM_JOB_NUM_NODES": str(count), "SLURM_JOB_CPUS_PER_NODE": _each(group.cpus, count)}
-        told |= {"SLURM_JOB_PARTITION": group.partition, "SLURM_TASKS_PER_NODE": _each(1, count), **group.asked}
-        told |= {name: str(megabytes) for name, megabytes in group.memory.items()}
-        found |= {f"{name}_HET_GROUP_{number}": value for name, value in told.items()}
-    return found
+        own = {
+            "SLURM_JOB_ID": str(job.id + number),
+            "SLURM_JOB_NODELIST": group.nodelist,
+            "SLURM_JOB_NUM_NODES": str(count),
+            "SLURM_JOB_CPUS_PER_NODE": _per_node(group.cpus, count),
+            "SLURM_JOB_PARTITION": group.partition,
+            "SLURM_TASKS_PER_NODE": _per_node(1, count),
+            **group.extra,
+            **{name: str(megabytes) for name, megabytes in group.memory.items()},
+        }
+        variables |= {f"{name}_HET_GROUP_{number}": value for name, value in own.items()}
+    return variables
 
 
-def node_environment(job: Job, node: str) -> dict[str, str]:
-    """What differs from node to node, for the script as for every task."""
+def node_environment(job: RehearsedJob, node: str) -> dict[str, str]:
+    """The variables that differ between nodes, for the script and for every task."""
     group = job.group_of(node)
     variables = {
         "SLURMD_NODENAME": node,
         "SLURM_CPUS_ON_NODE": str(group.cpus),
         "SLURM_LOCALID": "0",
         "SLURM_PROCID": "0",
-        # As a site's TaskProlog would: on one machine no interface tells the nodes apart.
+        # As a site's TaskProlog can set it: on one machine no interface distinguishes the nodes.
         "SLAUNCH_NODE_IP": node_address(job.nodes.index(node)),
     }
     if group.gpus:
@@ -240,10 +250,10 @@ def node_environment(job: Job, node: str) -> dict[str, str]:
 
 
 def fill(pattern: str, values: Mapping[str, object]) -> str:
-    """A file name with Slurm's % patterns filled in."""
+    """A file name with Slurm's % patterns replaced."""
     known = {"%": "%", "u": os.environ.get("USER", str(os.getuid())), **values}
     return re.sub(r"%(\d*)(.)", lambda at: str(known.get(at[2], at[0])).zfill(int(at[1] or 0)), pattern)
 
 
-def _each(value: int, count: int) -> str:
+def _per_node(value: int, count: int) -> str:
     return str(value) if count == 1 else f"{value}(x{count})"

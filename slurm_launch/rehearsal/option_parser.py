@@ -1,4 +1,4 @@
-"""Command lines as Slurm's programs read them, for the options that a stand-in knows."""
+"""Parse command lines as Slurm's commands do, for the options that a fake command supports."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 
-class Known:
-    """The options of one program: by name, those with a value, and those without."""
+class CommandOptions:
+    """The supported options of one command: those with a value, and those without."""
 
     def __init__(self, program: str, valued: Sequence[str], plain: Sequence[str], short: Mapping[str, str]) -> None:
         self.program = program
         self.valued = frozenset(valued)
-        self.plain = frozenset(plain)  # their value is optional, after a =
+        self.plain = frozenset(plain)  # a value is optional, after a =
         self.short = short  # letter -> name
 
     def parse(self, argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-        """The options, and the words from the first one on that is none."""
+        """The options, and the words after them."""
         found: dict[str, str] = {}
         rest = list(argv)
         while rest and rest[0].startswith("-") and rest[0] != "-":
@@ -34,7 +34,7 @@ class Known:
                 found[name] = ""
                 rest.insert(0, "-" + word[2:])
             elif name not in self.valued:
-                self.fail(f"unrecognized option '{word}': the rehearsal does not know it", 255)
+                self.fail(f"unrecognized option '{word}': not supported in a rehearsal", 255)
             elif equals:
                 found[name] = value
             elif rest:
@@ -47,7 +47,7 @@ class Known:
         text = options.get(name)
         if text is None:
             return default
-        first = text.partition("-")[0]  # --nodes=2-4: the least is what one gets here
+        first = text.partition("-")[0]  # --nodes=2-4: the minimum is allocated
         if not first.isdigit() or not int(first):
             self.fail(f"invalid value for --{name}: '{text}'")
         return int(first)

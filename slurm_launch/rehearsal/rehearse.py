@@ -1,4 +1,4 @@
-"""The user's side of a rehearsal: submit with the stand-ins first in PATH, show the log, clean up."""
+"""The user's side of a rehearsal: submit with the fake Slurm commands first in PATH, show the log, clean up."""
 
 from __future__ import annotations
 
@@ -23,12 +23,7 @@ from slurm_launch.launch.job import submit_job
 from slurm_launch.process import PathText
 from slurm_launch.rehearsal import faults, node_daemon
 from slurm_launch.rehearsal.faults import Fault
-from slurm_launch.rehearsal.job import (
-    Folder,
-    Job,
-    attempts,
-    node_address,
-)
+from slurm_launch.rehearsal.job import CANCEL, KILL, RehearsalFolder, RehearsedJob, is_alive, node_address
 from slurm_launch.runs.growing_file import LogFile
 from slurm_launch.runs.log_phases import TAIL
 from slurm_launch.runs.record import Run
@@ -36,37 +31,38 @@ from slurm_launch.slurm.jobs import JobState
 from slurm_launch.spec.hetjob import components
 from slurm_launch.spec.launch_spec import LaunchSpec
 from slurm_launch.spec.option import dependency_flags
-from slurm_launch.status import lookup, wait
+from slurm_launch.status import wait
+from slurm_launch.status.task import log_path
 
 if TYPE_CHECKING:
     from slurm_launch.spec.script_header import EmbeddedSpec
 
 PROGRAMS = ("sbatch", "srun", "scontrol", "squeue", "scancel")
-OWN_DIRECTORIES = (2, 56)  # the Ray from which on each node has its own; 2.53 has not, those between were not tried
-POLL = 0.1  # seconds between two looks at the log
+OWN_DIRECTORIES = (2, 56)  # the first Ray with a directory for each node; 2.53 has none, 2.54 and 2.55 are untested
+POLL = 0.1  # seconds between two reads of the log
 
 
 class DaemonDied(LaunchError):
-    """Something has ended slurmd.py; its job is being ended too."""
+    """The rehearsal's node daemon was killed; its job is being ended too."""
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """A rehearsal that went to its end."""
+    """A completed rehearsal."""
 
     run: Run
-    code: int  # the command's own
-    log: str  # of an array, that of the task that was rehearsed
+    code: int  # the command's exit code
+    log: str  # of an array, the log of the rehearsed task
 
 
-class Audience:
-    """Who sees the log. Here nobody does; the command line has one that prints."""
+class LogObserver:
+    """Receives the log as it grows. This one ignores it; the command line has one that prints it."""
 
-    def text(self, data: bytes) -> None:
-        """More of the log, which may end within a character."""
+    def on_data(self, data: bytes) -> None:
+        """More of the log; it may end in the middle of a character."""
 
-    def tick(self) -> None:
-        """A moment in which there may be nothing new."""
+    def on_poll(self) -> None:
+        """Called after every read of the log, also if there was nothing new."""
 
 
 def rehearse(
@@ -78,108 +74,109 @@ def rehearse(
     when: datetime | None = None,
     embedded: EmbeddedSpec | None = None,
     notify: Notify = warn,
-    audience: Audience | None = None,
+    observer: LogObserver | None = None,
 ) -> Rehearsal:
-    """Run the script that `submit` would submit, on this machine, to its end; of an array, its first task.
+    """Run the script that `submit` would submit on this machine; of an array, its first task.
 
-    Raises NoCommandCode when the command did not get to its end, as `follow.wait` does, and UsageError when this
-    machine cannot rehearse. Nothing of it stays but the run's files, whatever happens.
+    Raises NoCommandCode if the job ended without the command's exit code, and UsageError if this machine cannot
+    rehearse. Only the run's files are left behind, whatever happens.
     """
-    spec = without_waiting(spec, env, cwd, notify)
+    spec = without_unknown_dependencies(spec, env, cwd, notify)
 
     def submit(env: Mapping[str, str]) -> Run:
-        alone = spec.model_copy(update={"grow": None})  # a rehearsal has one job
+        alone = spec.model_copy(update={"grow": None})  # a rehearsal has only one job
         return submit_job(alone, env=env, cwd=cwd, when=when, embedded=embedded, notify=notify)
 
-    return perform(spec, submit, fault=fault, env=env, notify=notify, audience=audience).result()
+    return simulate(spec, submit, fault=fault, env=env, notify=notify, observer=observer).completed()
 
 
 @dataclass(frozen=True)
-class Performance:
-    """A job that was played to its end."""
+class RehearsedRun:
+    """A job that was rehearsed to its end."""
 
     run: Run
     log: str
-    code: int | None  # the command's own
-    error: NoCommandCode | None = None  # why there is no code
+    code: int | None  # the command's exit code
+    error: NoCommandCode | None = None  # the reason if there is none
 
-    def result(self) -> Rehearsal:
+    def completed(self) -> Rehearsal:
         if self.error is not None:
             raise self.error
         assert self.code is not None
         return Rehearsal(self.run, self.code, self.log)
 
 
-def perform(
+def simulate(
     spec: LaunchSpec,
     submit: Callable[[Mapping[str, str]], Run],
     *,
     fault: str | None,
     env: Mapping[str, str] | None,
     notify: Notify,
-    audience: Audience | None,
+    observer: LogObserver | None,
     task: int | None = None,
     job_id: str | None = None,
-) -> Performance:
-    """Play the job that `submit` gives to the sbatch in the environment that it gets: that task of an array, or the
-    first; with that job id, or a new one."""
+) -> RehearsedRun:
+    """Run the job that `submit` passes to the sbatch of the environment it is called with.
+
+    `task` is the array task to run (default: the first), `job_id` an existing job ID (default: a new one)."""
     env = dict(os.environ if env is None else env)
     wanted = _parse_fault(fault, spec.nodes)
     _check_machine(spec, env, notify)
-    with stage() as (folder, lifeline):
-        with _disk():
+    with rehearsal_folder() as (folder, control_pipe):
+        with _disk_errors():
             temp_dir = spec.temp_dir.replace("%u", env.get("USER", ""))
             folder.write("setup.json", {"temp_dir": temp_dir, "task": task, "job_id": job_id})
             faults.write(folder, wanted)
-            programs = stand_ins(folder)
+            programs = install_fake_commands(folder)
         env["PATH"] = f"{programs}{os.pathsep}{env.get('PATH', os.defpath)}"
-        _check_found(programs, env["PATH"])
+        _check_executable(programs, env["PATH"])
         if job_id is None:
             for note in _notes(spec, wanted, task):
                 notify(note)
         run = submit(env)
         job = folder.job()
         assert job is not None
-        log = _Log(folder, job)
+        log = _LogFollower(folder, job)
         try:
-            log.show(audience or Audience())
+            log.show(observer or LogObserver())
         except BaseException as error:
-            _end(log, lifeline, audience or Audience(), notify, error)
+            _cancel_job(log, control_pipe, observer or LogObserver(), notify, error)
             raise
-        unplayed = faults.read(folder)
-        if unplayed is not None and unplayed.kind.endswith("-dies"):
-            notify(f"the job ended before the fault ({fault}) could be played")
-        return _judge(log, run, notify)
+        remaining = faults.read(folder)
+        if remaining is not None and remaining.kind.endswith("-dies"):
+            notify(f"the job ended before the fault ({fault}) was injected")
+        return _result(log, run, notify)
 
 
-def without_waiting(
+def without_unknown_dependencies(
     spec: LaunchSpec, env: Mapping[str, str] | None, cwd: PathText | None, notify: Notify
 ) -> LaunchSpec:
-    """The spec, without runs that only the cluster may know; what is known here stands in the script, as there."""
+    """The spec; without its dependencies if one of them is not known on this machine."""
     try:
-        dependencies.resolved(spec, os.environ if env is None else env, cwd)
+        dependencies.job_ids(spec, os.environ if env is None else env, cwd)
         return spec
     except UsageError as error:
         notify(f"not in the rehearsed script: {error.at}: {error.message}")
-        return dependencies.without(spec)
+        return dependencies.without_dependencies(spec)
 
 
-def _judge(log: _Log, run: Run, notify: Notify) -> Performance:
-    """What the end of the job tells."""
+def _result(log: _LogFollower, run: Run, notify: Notify) -> RehearsedRun:
+    """The result of the job, from its final state."""
     folder, job = log.folder, log.job
     end = folder.state()
     number = str(job.id) if job.array_task is None else f"{job.id}_{job.array_task}"
     reason = None if end.reason == "None" else end.reason
     state = JobState(number, end.state, end.code, end.signal, reason)
-    path = lookup.log_of(run, number)
+    path = log_path(run, number)
     try:
-        return Performance(run, path, wait.command_code(run, state))
+        return RehearsedRun(run, path, wait.command_code(run, state))
     except NoCommandCode as error:
-        # After `starting` the script calls srun.
+        # The script calls srun after `starting`.
         tried = re.search(rb"\[slurm-launch\] \S+ starting .* phase=bring-up", log.tail(), re.DOTALL)
         if tried and not (folder.path / "steps").exists():
-            notify("the job's environment replaced PATH, so the script did not find the rehearsal's srun")
-        return Performance(run, path, None, error)
+            notify("the job's environment replaces PATH, so the script did not find the rehearsal's srun")
+        return RehearsedRun(run, path, None, error)
 
 
 def _parse_fault(text: str | None, nodes: int) -> Fault | None:
@@ -197,38 +194,38 @@ def _check_machine(spec: LaunchSpec, env: dict[str, str], notify: Notify) -> Non
         raise UsageError("a rehearsal needs Linux", hint="use a login node, a container or a virtual machine")
     if "PATH" in spec.env:
         raise UsageError(
-            "a rehearsal with its own PATH would not find the stand-ins for Slurm's programs",
+            "a job with its own PATH does not find the rehearsal's fake Slurm commands",
             at="--env PATH",
-            hint="add to the one that is there: --load-env 'export PATH=/dir:$PATH'",
+            hint="extend the existing PATH: --load-env 'export PATH=/dir:$PATH'",
         )
     if spec.image and spec.container_runtime != "pyxis":
         return  # Ray is in the image
     if spec.modules or spec.conda_env or spec.venv or spec.load_env:
-        return  # whether Ray is there, the script itself tells
+        return  # the script itself checks for Ray
     _find_ray(env, notify)
     if spec.nodes > 1 and (version := _ray_version(env)) and version < OWN_DIRECTORIES:
         notify(
-            f"Ray {version[0]}.{version[1]} has one directory for all nodes of a machine, and they may not start"
-            f" together: rehearse with one node, or with Ray {OWN_DIRECTORIES[0]}.{OWN_DIRECTORIES[1]}"
+            f"Ray {version[0]}.{version[1]} has one directory for all nodes of a machine, so several may fail to start:"
+            f" rehearse with one node, or with Ray {OWN_DIRECTORIES[0]}.{OWN_DIRECTORIES[1]}"
         )
 
 
 def _find_ray(env: dict[str, str], notify: Notify) -> None:
-    """The `ray` in PATH; if there is none, that of our own environment."""
+    """Make sure that `ray` is in PATH: if it is missing, add the directory of this Python."""
     if shutil.which("ray", path=env.get("PATH", os.defpath)):
         return
     beside = os.path.dirname(sys.executable)
     if not shutil.which("ray", path=beside):
         raise UsageError(
             "Ray is not installed here, and a rehearsal runs the real one",
-            hint='pip install "slurm-launch[ray]", or name an environment that has it: --venv, --conda-env, --load-env',
+            hint='pip install "slurm-launch[ray]", or use an environment that has it: --venv, --conda-env, --load-env',
         )
     env["PATH"] = f"{beside}{os.pathsep}{env.get('PATH', os.defpath)}"
     notify(f"ray is not in PATH: using the one in {beside}")
 
 
 def _ray_version(env: Mapping[str, str]) -> tuple[int, int] | None:
-    """Of the `ray` in PATH, from the name of its metadata: to ask it would take a second."""
+    """The version of the `ray` in PATH, from the name of its metadata directory: `ray --version` takes a second."""
     program = shutil.which("ray", path=env.get("PATH", os.defpath))
     if program is None:
         return None
@@ -246,20 +243,20 @@ def _notes(spec: LaunchSpec, fault: Fault | None, task: int | None) -> Iterator[
         f"{each[0]} CPU{'s' * (each[0] > 1)} each" if len(set(each)) == 1 else f"{', '.join(map(str, each))} CPUs each"
     )
     yield f"rehearsing {nodes} on this machine, with {cpus} for Ray"
-    yield f"not shown: the queue, limits of memory and GPUs, a network; all nodes share {os.cpu_count()} cores"
+    yield f"not simulated: the queue, memory limits, GPUs, the network; all nodes share {os.cpu_count()} cores"
     if (spec.array is not None or spec.is_sweep) and task is None:
-        yield "of a job array the first task is rehearsed; --tasks chooses others"
+        yield "only the first task of the array is rehearsed; choose others with --tasks"
     if spec.chain is not None and task is None:
-        yield "of a chain the first link is rehearsed; --tasks chooses others"
+        yield "only the first link of the chain is rehearsed; choose others with --tasks"
     if spec.grow is not None:
-        yield "the job that is to grow it is not rehearsed"
+        yield "--grow: the additional job is not rehearsed"
     if waits := dependency_flags(spec.given()):
-        yield f"there is nothing to wait for in a rehearsal, it begins at once: {', '.join(waits)}"
+        yield f"dependencies have no effect in a rehearsal; it starts at once: {', '.join(waits)}"
     if spec.requeue:
-        yield "a requeued job begins again at once; Slurm would wait for two minutes, and for free nodes"
+        yield "a requeued job restarts at once; Slurm waits two minutes, and for free nodes"
     if spec.image and spec.container_runtime == "pyxis":
-        yield "no container: Pyxis belongs to a cluster, so Ray and the command run in this machine's environment"
-        yield "the script still looks for the image and the mounts; --container-runtime none leaves that out"
+        yield "no container: Pyxis needs Slurm, so Ray and the command run in this machine's environment"
+        yield "the script still checks the image and the mounts; --container-runtime none skips that"
     if fault is not None:
         yield f"fault: {fault.describe(_node_name(spec, fault.node))}"
 
@@ -267,46 +264,47 @@ def _notes(spec: LaunchSpec, fault: Fault | None, task: int | None) -> Iterator[
 def _node_name(spec: LaunchSpec, index: int) -> str:
     from slurm_launch.slurm import hostlist
 
-    return (
-        hostlist.expand(spec.node)[index] if spec.node and not spec.own_head else f"node{index} ({node_address(index)})"
-    )
+    if spec.node and not spec.is_heterogeneous:
+        return hostlist.expand(spec.node)[index]
+    return f"node{index} ({node_address(index)})"
 
 
 @contextmanager
-def stage() -> Iterator[tuple[Folder, int]]:
-    """The rehearsal's folder with its lifeline, which ends the job when this process does."""
-    with _disk():
-        folder = Folder(Path(tempfile.mkdtemp(prefix="slurm-launch-rehearsal-")))
-    lifeline = -1
+def rehearsal_folder() -> Iterator[tuple[RehearsalFolder, int]]:
+    """The rehearsal's folder, and the file descriptor of its control pipe: the job is ended when this process ends."""
+    with _disk_errors():
+        folder = RehearsalFolder(Path(tempfile.mkdtemp(prefix="slurm-launch-rehearsal-")))
+    control_pipe = -1
     try:
-        with _disk():
-            os.mkfifo(folder.lifeline, 0o600)
-            lifeline = os.open(folder.lifeline, os.O_RDWR | os.O_CLOEXEC)
-        yield folder, lifeline
+        with _disk_errors():
+            os.mkfifo(folder.control_pipe, 0o600)
+            control_pipe = os.open(folder.control_pipe, os.O_RDWR | os.O_CLOEXEC)
+        yield folder, control_pipe
     finally:
-        if lifeline >= 0:
-            os.close(lifeline)
+        if control_pipe >= 0:
+            os.close(control_pipe)
         started = folder.read("slurmd.json")
-        while started is not None and attempts(started["pid"]):
-            time.sleep(POLL / 2)  # Ctrl-C is harmless here: it ends the job by itself, and removes the folder
+        while started is not None and is_alive(started["pid"]):
+            time.sleep(POLL / 2)  # Ctrl-C is harmless here: the daemon ends the job and removes the folder
         shutil.rmtree(folder.path, ignore_errors=True)
 
 
 @contextmanager
-def _disk() -> Iterator[None]:
+def _disk_errors() -> Iterator[None]:
+    """Report an OSError as a UsageError."""
     try:
         yield
     except OSError as error:
         hint = "set TMPDIR to another directory"
-        raise UsageError(f"the rehearsal's own files cannot be written: {error}", hint=hint) from None
+        raise UsageError(f"cannot write the rehearsal's temporary files: {error}", hint=hint) from None
 
 
-def stand_ins(folder: Folder) -> Path:
-    """A directory with the stand-ins; they know their folder and their Python, whatever the job's environment is."""
+def install_fake_commands(folder: RehearsalFolder) -> Path:
+    """Create a directory with the fake commands; they need nothing of the job's environment."""
     programs = folder.path / "bin"
     programs.mkdir()
     package = str(Path(__file__).parents[2])
-    paths = [path for path in sys.path if os.path.isabs(path)]  # -I leaves out some of them
+    paths = [path for path in sys.path if os.path.isabs(path)]  # -I drops some of them
     for program in PROGRAMS:
         code = (
             f"import sys; sys.path.insert(0, {package!r}); "
@@ -314,35 +312,35 @@ def stand_ins(folder: Folder) -> Path:
             f"from slurm_launch.rehearsal.fake_program import main; main({program!r}, {str(folder.path)!r})"
         )
         path = programs / program
-        # bash, since others drop its exported functions; -p, lest it reads BASH_ENV.
+        # bash, because other shells drop exported functions; -p, so that it ignores BASH_ENV.
         path.write_text(f'#!/bin/bash -p\nexec {shlex.quote(sys.executable)} -I -c {shlex.quote(code)} "$@"\n')
         path.chmod(0o700)
     return programs
 
 
-def _check_found(programs: Path, path: str) -> None:
-    """A real sbatch must never get the script."""
+def _check_executable(programs: Path, path: str) -> None:
+    """Make sure that a real sbatch never gets the script."""
     if shutil.which("sbatch", path=path) != str(programs / "sbatch"):
         raise UsageError(
-            f"programs in {programs} cannot be run (noexec, or a colon in its name)",
+            f"cannot run programs in {programs} (noexec, or a colon in its name)",
             hint="set TMPDIR to another directory",
         )
 
 
-class _Log:
-    """The log of the job, shown as it grows; who is interrupted goes on where he was."""
+class _LogFollower:
+    """Shows the log of the job as it grows; `show` continues where an earlier call was interrupted."""
 
-    def __init__(self, folder: Folder, job: Job) -> None:
+    def __init__(self, folder: RehearsalFolder, job: RehearsedJob) -> None:
         self.folder, self.job = folder, job
         self.file = LogFile(job.output)
 
-    def show(self, audience: Audience) -> None:
-        """Until the job has ended."""
+    def show(self, observer: LogObserver) -> None:
+        """Pass the log to the observer until the job has ended."""
         while True:
-            state = self.folder.state()  # first this, then the log: so nothing of the log is missed
+            state = self.folder.state()  # before the log, so that nothing of it is missed
             if data := self.file.read():
-                audience.text(data)
-            audience.tick()
+                observer.on_data(data)
+            observer.on_poll()
             if state.over and not data:
                 return
             if not state.over:
@@ -355,42 +353,49 @@ class _Log:
 
     def _check_daemon(self) -> None:
         started = self.folder.read("slurmd.json")
-        if (started is None or not attempts(started["pid"])) and not self.folder.state().over:
-            said = ""
+        if (started is None or not is_alive(started["pid"])) and not self.folder.state().over:
+            errors = ""
             with suppress(OSError):
-                said = (self.folder.path / "slurmd.err").read_text(errors="replace").strip()
-            raise DaemonDied(f"the rehearsal's daemon has died: {said or 'it was killed'}")
+                errors = (self.folder.path / "slurmd.err").read_text(errors="replace").strip()
+            raise DaemonDied(f"the rehearsal's daemon has died: {errors or 'it was killed'}")
 
 
-def _end(log: _Log, lifeline: int, audience: Audience, notify: Notify, error: BaseException) -> None:
-    """End a job that has not ended: as scancel does it, and at a second Ctrl-C at once."""
+def _cancel_job(
+    log: _LogFollower, control_pipe: int, observer: LogObserver, notify: Notify, error: BaseException
+) -> None:
+    """End a job that is still running: as scancel does, and at a second Ctrl-C at once."""
     if not isinstance(error, (KeyboardInterrupt, SystemExit, DaemonDied)):
-        audience = Audience()  # who knows whether it can still listen
-    order = b"c"
+        observer = LogObserver()  # the error may be the observer's
+    order = CANCEL
     try:
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
-            notify("ending the job; Ctrl-C again to kill it")
+            notify("canceling the job; press Ctrl-C again to kill it")
     except KeyboardInterrupt:
-        order = b"k"
+        order = KILL
     except Exception:
-        audience = Audience()
+        observer = LogObserver()
     while True:
         try:
-            os.write(lifeline, order)
-            log.show(audience)
+            os.write(control_pipe, order)
+            log.show(observer)
             return
         except KeyboardInterrupt:
-            order = b"k"
+            order = KILL
         except DaemonDied:
             break
         except Exception:
-            if type(audience) is Audience:
-                raise  # not the audience's: stage() does what can be done
-            audience = Audience()
-    deadline = time.monotonic() + node_daemon.KILL_WAIT  # its death was a signal to the script
+            if type(observer) is LogObserver:
+                raise  # not the observer's: rehearsal_folder() cleans up
+            observer = LogObserver()
+    _end_without_daemon(log)
+
+
+def _end_without_daemon(log: _LogFollower) -> None:
+    """End the processes of a job whose daemon has died; its death was a SIGTERM for the script."""
+    deadline = time.monotonic() + node_daemon.KILL_WAIT
     while True:
         try:
-            left = node_daemon.marked(log.job.id)
+            left = node_daemon.processes_of_job(log.job.id)
             if not left:
                 break
             if time.monotonic() > deadline:
@@ -398,4 +403,4 @@ def _end(log: _Log, lifeline: int, audience: Audience, notify: Notify, error: Ba
             time.sleep(POLL)
         except KeyboardInterrupt:
             deadline = 0
-    node_daemon.remove_left(log.folder, log.job)
+    node_daemon.remove_leftovers(log.folder, log.job)

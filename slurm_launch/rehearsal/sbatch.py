@@ -1,4 +1,4 @@
-"""The stand-in for sbatch: reads the script's directives, says the job's id, and leaves the rest to slurmd.py."""
+"""The fake sbatch: parses the script's directives, prints the job ID, and starts the node daemon."""
 
 from __future__ import annotations
 
@@ -13,150 +13,147 @@ from pathlib import Path
 from typing import Any
 
 from slurm_launch.rehearsal import directive_parser, node_daemon
-from slurm_launch.rehearsal.job import (
-    CLUSTER,
-    FIRST_ID,
-    Folder,
-    Group,
-    Job,
-    fill,
-)
-from slurm_launch.rehearsal.option_parser import Known
+from slurm_launch.rehearsal.job import FIRST_ID, NodeGroup, RehearsalFolder, RehearsedJob, fill
+from slurm_launch.rehearsal.option_parser import CommandOptions
 from slurm_launch.slurm.array_ids import array_numbers
+from slurm_launch.slurm.sbatch import REHEARSAL_CLUSTER
 
-_PLAYED = """array chdir cpus-per-task gpus-per-node gpus-per-task gres job-name mem mem-per-cpu mem-per-gpu nodelist
+_SIMULATED = """array chdir cpus-per-task gpus-per-node gpus-per-task gres job-name mem mem-per-cpu mem-per-gpu nodelist
 nodes ntasks-per-node open-mode output partition signal time"""
-# A rehearsal needs no place in a queue, and sends no mail.
+# A rehearsal has no queue and sends no mail.
 _WITHOUT_EFFECT = """account acctg-freq begin burst-buffer clusters comment constraint container core-spec
 cores-per-socket cpu-freq cpus-per-gpu deadline delay-boot dependency distribution error exclude export-file extra gid
 gpu-bind gpu-freq gres-flags hint licenses mail-type mail-user mcs-label mem-bind mincpus network nice ntasks-per-core
 ntasks-per-socket prefer priority profile qos reservation sockets-per-node switches thread-spec
 threads-per-core time-min tmp tres-bind tres-per-task uid wait-all-nodes wckey"""
-_PLAIN = """contiguous exclusive get-user-env hold ignore-pbs kill-on-invalid-dep no-kill no-requeue oversubscribe
-overcommit parsable propagate quiet reboot requeue spread-job use-min-nodes verbose wait"""
+_WITHOUT_VALUE = """contiguous exclusive get-user-env hold ignore-pbs kill-on-invalid-dep no-kill no-requeue
+oversubscribe overcommit parsable propagate quiet reboot requeue spread-job use-min-nodes verbose wait"""
 SHORT = {
     "A": "account", "a": "array", "b": "begin", "C": "constraint", "c": "cpus-per-task", "D": "chdir",
     "d": "dependency", "e": "error", "H": "hold", "J": "job-name", "k": "no-kill", "L": "licenses", "M": "clusters",
     "N": "nodes", "o": "output", "p": "partition", "Q": "quiet", "q": "qos", "s": "oversubscribe", "t": "time",
     "v": "verbose", "W": "wait", "w": "nodelist", "x": "exclude",
 }  # fmt: skip
-MOST_NODES = 1000
-KNOWN = Known("sbatch", f"{_PLAYED} {_WITHOUT_EFFECT}".split(), _PLAIN.split(), SHORT)
+MAX_NODES = 1000
+OPTIONS = CommandOptions("sbatch", f"{_SIMULATED} {_WITHOUT_EFFECT}".split(), _WITHOUT_VALUE.split(), SHORT)
 
 
-def main(folder: Folder, argv: list[str]) -> int:
-    given, words = KNOWN.parse(argv)
+def main(folder: RehearsalFolder, argv: list[str]) -> int:
+    given, words = OPTIONS.parse(argv)
     if not words:
-        KNOWN.fail("a script is needed")
+        OPTIONS.fail("no script given")
     if folder.job() is not None:
-        KNOWN.fail("a rehearsal has one job, and it is there already")
+        OPTIONS.fail("a rehearsal has only one job, and it is submitted already")
     script = Path(words[0])
     try:
         text = script.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError as error:
-        KNOWN.fail(f"Unable to open file {script}: {error.strerror}")
+        OPTIONS.fail(f"Unable to open file {script}: {error.strerror}")
     if not text.startswith("#!"):
-        KNOWN.fail("This does not look like a batch script: its first line must begin with #!")
+        OPTIONS.fail("This does not look like a batch script: its first line must begin with #!")
     components = _components(_directives(text))
     components[0] |= given
     options = components[0]
     if "hold" in options:
-        KNOWN.fail("a rehearsal cannot be held: nobody would release it")
+        OPTIONS.fail("--hold is not supported in a rehearsal: nothing would release the job")
     if "array" in options and len(components) > 1:
-        KNOWN.fail("Batch job submission failed: Invalid job array specification")
+        OPTIONS.fail("Batch job submission failed: Invalid job array specification")
     job = _job(components, script, words[1:], folder.read("setup.json") or {})
-    folder.spooled.write_text(text, encoding="utf-8", errors="surrogateescape")  # later edits change nothing
+    folder.spooled.write_text(text, encoding="utf-8", errors="surrogateescape")  # a copy: later edits have no effect
     folder.set_job(job)
-    _leave_to_slurmd(folder)
-    print(
-        f"{job.id};{CLUSTER}" if "parsable" in options else f"Submitted batch job {job.id} on cluster {CLUSTER}",
-        flush=True,
-    )
+    _start_daemon(folder)
+    if "parsable" in options:
+        answer = f"{job.id};{REHEARSAL_CLUSTER}"
+    else:
+        answer = f"Submitted batch job {job.id} on cluster {REHEARSAL_CLUSTER}"
+    print(answer, flush=True)
     return 0
 
 
-def _leave_to_slurmd(folder: Folder) -> None:
-    """Go on as the daemon in a process that nobody waits for; here, return when it is at work."""
-    heard, ready = os.pipe()
+def _start_daemon(folder: RehearsalFolder) -> None:
+    """Fork the node daemon, and return when it is running."""
+    started, ready = os.pipe()
     if os.fork():
         os.close(ready)
-        if not os.read(heard, 1):
+        if not os.read(started, 1):
             with suppress(OSError):
                 print((folder.path / "slurmd.err").read_text(errors="replace"), end="", file=sys.stderr)
-            KNOWN.fail("the rehearsal's daemon did not start")
+            OPTIONS.fail("the rehearsal's daemon did not start")
         return
     code = 1
     try:
         os.setsid()
         if not os.fork():
-            _be_slurmd(folder, ready)
+            _run_daemon(folder, ready)
         code = 0
     finally:
         os._exit(code)
 
 
-def _be_slurmd(folder: Folder, ready: int) -> None:
+def _run_daemon(folder: RehearsalFolder, ready: int) -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     errors = os.open(folder.path / "slurmd.err", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for old, new in enumerate((nothing, nothing, errors)):
         os.dup2(new, old)
     try:
         node_daemon.run(folder, ready)
-    except Exception as error:  # rehearse.py shows it
+    except Exception as error:  # rehearse shows it
         what = error if isinstance(error, OSError) else repr(error)
         print(what, file=sys.stderr, flush=True)
         raise
 
 
-# What sbatch hands on from a component of a heterogeneous job to the later ones, of that which is played here.
-_HANDED_ON = ("mem", "exclude")
+# What sbatch passes on from a component of a heterogeneous job to the later ones, of the simulated options.
+_INHERITED = ("mem", "exclude")
 
 
 def _components(parts: list[dict[str, str]]) -> list[dict[str, str]]:
     for before, part in pairwise(parts):
         kinds = [name for name in part if name.startswith("mem-per-")]
         if "mem" in before and kinds:
-            KNOWN.fail("--mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.")
-        part |= {name: before[name] for name in _HANDED_ON if name in before and name not in part}
+            OPTIONS.fail("--mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.")
+        part |= {name: before[name] for name in _INHERITED if name in before and name not in part}
     return parts
 
 
 def _directives(text: str) -> list[dict[str, str]]:
-    """The options in the comments before the script's first command, for each component."""
+    """The #SBATCH options before the script's first command, for each component."""
     found: list[dict[str, str]] = [{}]
     for line in text.splitlines():
         if line.startswith("#SBATCH"):
             try:
                 words = directive_parser.words(line)
             except directive_parser.Unreadable as error:
-                KNOWN.fail(str(error))
+                OPTIONS.fail(str(error))
             if words == ["hetjob"]:
                 found.append({})
                 continue
-            options, rest = KNOWN.parse(words)
+            options, rest = OPTIONS.parse(words)
             if rest:
-                KNOWN.fail(f"Invalid directive found in batch script: {rest[0]}")
+                OPTIONS.fail(f"Invalid directive found in batch script: {rest[0]}")
             found[-1] |= options
         elif line.strip() and not line.lstrip().startswith("#"):
             break
     return found
 
 
-def _job(components: list[dict[str, str]], script: Path, arguments: list[str], setup: Mapping[str, Any]) -> Job:
-    groups: list[Group] = []
+def _job(
+    components: list[dict[str, str]], script: Path, arguments: list[str], setup: Mapping[str, Any]
+) -> RehearsedJob:
+    groups: list[NodeGroup] = []
     for part in components:
         groups.append(_group(part, sum(len(group.nodes) for group in groups)))
     names = [node for group in groups for node in group.nodes]
-    if len(names) > MOST_NODES:
-        KNOWN.fail(f"a rehearsal has at most {MOST_NODES} nodes")
+    if len(names) > MAX_NODES:
+        OPTIONS.fail(f"a rehearsal has at most {MAX_NODES} nodes")
     if len(set(names)) < len(names):
-        KNOWN.fail("two components of a heterogeneous job cannot be on the same node")
+        OPTIONS.fail("two components of a heterogeneous job cannot be on the same node")
     options = components[0]
     number = int(setup.get("job_id") or FIRST_ID + random.SystemRandom().randrange(900_000))
     task = setup["task"] if setup.get("task") is not None else next(iter(_array(options.get("array"))), None)
     directory = os.path.abspath(options.get("chdir", "."))
     name = options.get("job-name", script.name)
-    return Job(
+    return RehearsedJob(
         id=number,
         name=name,
         arguments=arguments,
@@ -172,39 +169,39 @@ def _job(components: list[dict[str, str]], script: Path, arguments: list[str], s
     )
 
 
-def _group(options: Mapping[str, str], first: int) -> Group:
-    """The nodes of a job or of one component, which are numbered from `first` on."""
-    count = KNOWN.number(options, "nodes", 1)
-    if count > MOST_NODES:
-        KNOWN.fail(f"a rehearsal has at most {MOST_NODES} nodes")
+def _group(options: Mapping[str, str], first: int) -> NodeGroup:
+    """The nodes of a job or of one component, numbered from `first` on."""
+    count = OPTIONS.number(options, "nodes", 1)
+    if count > MAX_NODES:
+        OPTIONS.fail(f"a rehearsal has at most {MAX_NODES} nodes")
     nodelist = options.get("nodelist")
     if nodelist is None:
         nodes = [f"node{index}" for index in range(first, first + count)]
         nodelist = nodes[0] if count == 1 else f"node[{first}-{first + count - 1}]"
     else:
-        from slurm_launch.slurm import hostlist  # costs time, and few need it
+        from slurm_launch.slurm import hostlist  # slow to import, and rarely needed
 
         nodes = hostlist.expand(nodelist)
         if len(nodes) != count and "nodes" in options:
-            KNOWN.fail(f"--nodelist names {len(nodes)} nodes, --nodes asks for {count}")
-    if KNOWN.number(options, "ntasks-per-node", 1) != 1:
-        KNOWN.fail("the rehearsal plays one task on each node: --ntasks-per-node must be 1")
-    cpus = KNOWN.number(options, "cpus-per-task", 1)
-    gpus, asked = _gpus(options)
+            OPTIONS.fail(f"--nodelist names {len(nodes)} nodes, but --nodes is {count}")
+    if OPTIONS.number(options, "ntasks-per-node", 1) != 1:
+        OPTIONS.fail("a rehearsal runs one task on each node: --ntasks-per-node must be 1")
+    cpus = OPTIONS.number(options, "cpus-per-task", 1)
+    gpus, extra = _gpus(options)
     if "cpus-per-task" in options:
-        asked["SLURM_CPUS_PER_TASK"] = str(cpus)
+        extra["SLURM_CPUS_PER_TASK"] = str(cpus)
     if "account" in options:
-        asked["SLURM_JOB_ACCOUNT"] = options["account"]
-    return Group(nodes, nodelist, cpus, _memory(options), gpus, asked, options.get("partition", CLUSTER))
+        extra["SLURM_JOB_ACCOUNT"] = options["account"]
+    return NodeGroup(nodes, nodelist, cpus, _memory(options), gpus, extra, options.get("partition", REHEARSAL_CLUSTER))
 
 
 def _gpus(options: Mapping[str, str]) -> tuple[int, dict[str, str]]:
-    """GPUs on each node, and the variables that tell how they were asked for."""
+    """The GPUs on each node, and the variable of the option that requested them."""
     for name in ("gpus-per-node", "gpus-per-task"):
         if name in options:
             number = options[name].rpartition(":")[2]
             if not number.isdecimal():
-                KNOWN.fail(f"invalid value for --{name}: '{options[name]}'")
+                OPTIONS.fail(f"invalid value for --{name}: '{options[name]}'")
             return int(number), {f"SLURM_{name.replace('-', '_').upper()}": options[name]}
     for part in options.get("gres", "").split(","):
         match = re.fullmatch(r"gpu(?::[^:]+)?:(\d+)", part)
@@ -225,7 +222,7 @@ def _memory(options: Mapping[str, str]) -> dict[str, int]:
 
 
 def _seconds(text: str | None) -> int | None:
-    """M, M:S, H:M:S, D-H, D-H:M or D-H:M:S in seconds."""
+    """Parse M, M:S, H:M:S, D-H, D-H:M or D-H:M:S to seconds; None is no limit."""
     if text is None or text.lower() in ("infinite", "unlimited", "-1", "0"):
         return None
     days, dash, clock = text.rpartition("-")
@@ -237,25 +234,25 @@ def _seconds(text: str | None) -> int | None:
             hours, minutes, seconds = {1: (0, *parts, 0), 2: (0, *parts), 3: tuple(parts)}[len(parts)]
         return int(days or 0) * 86400 + hours * 3600 + minutes * 60 + seconds
     except (KeyError, ValueError):
-        KNOWN.fail(f"Invalid --time specification: {text}")
+        OPTIONS.fail(f"Invalid --time specification: {text}")
 
 
 def _warning(signal: str | None) -> int | None:
-    """Of --signal=B:USR1@120 the seconds; of any other signal the rehearsal plays nothing."""
+    """The seconds of --signal=B:USR1@120; other signals are not simulated."""
     match = re.fullmatch(r"B:(?:SIG)?USR1(?:@(\d+))?", signal or "")
     return None if match is None else int(match[1] or 60)
 
 
 def _array(text: str | None) -> list[int]:
-    """Its tasks. A rehearsal plays the first, unless it was asked for another."""
+    """The tasks of the array."""
     found = array_numbers(text or "")
     if text is not None and not found:
-        KNOWN.fail(f"Invalid job array specification: {text}")
+        OPTIONS.fail(f"Invalid job array specification: {text}")
     return found
 
 
 def _output(pattern: str | None, directory: str, number: int, task: int | None, name: str, node: str) -> str:
-    """Where the output goes."""
+    """The path of the job's output file."""
     pattern = pattern or ("slurm-%j.out" if task is None else "slurm-%A_%a.out")
     values = {"j": number, "A": number, "a": 4294967294 if task is None else task, "x": name, "N": node, "n": 0, "t": 0}
     return os.path.join(directory, fill(pattern.replace("\\", ""), {**values, "s": "batch"}))

@@ -1,4 +1,4 @@
-"""The stand-ins for scontrol, squeue and scancel: what our script asks them, and little more."""
+"""The fake scontrol, squeue and scancel: the calls that the generated script makes, and few more."""
 
 from __future__ import annotations
 
@@ -6,25 +6,22 @@ import os
 import time
 from collections.abc import Mapping
 
-from slurm_launch.rehearsal.job import (
-    Folder,
-    Group,
-    Job,
-    State,
-)
-from slurm_launch.rehearsal.option_parser import Known
+from slurm_launch.rehearsal.job import NodeGroup, RehearsalFolder, RehearsedJob, RehearsedState
+from slurm_launch.rehearsal.option_parser import CommandOptions
 
-SCONTROL = Known("scontrol", ["clusters"], ["oneliner", "details"], {"M": "clusters", "o": "oneliner", "d": "details"})
-SQUEUE = Known(
+SCONTROL = CommandOptions(
+    "scontrol", ["clusters"], ["oneliner", "details"], {"M": "clusters", "o": "oneliner", "d": "details"}
+)
+SQUEUE = CommandOptions(
     "squeue",
     ["clusters", "format", "jobs", "states", "name", "user"],
     ["me", "noheader"],
     {"M": "clusters", "h": "noheader", "j": "jobs", "o": "format", "t": "states", "u": "user", "n": "name"},
 )
-SCANCEL = Known("scancel", ["clusters", "state"], [], {"M": "clusters", "t": "state"})
+SCANCEL = CommandOptions("scancel", ["clusters", "state"], [], {"M": "clusters", "t": "state"})
 
 
-def scontrol(folder: Folder, argv: list[str]) -> int:
+def scontrol(folder: RehearsalFolder, argv: list[str]) -> int:
     _, words = SCONTROL.parse(argv)
     what = words[:2]
     _, words = SCONTROL.parse(words[2:])
@@ -33,7 +30,7 @@ def scontrol(folder: Folder, argv: list[str]) -> int:
     if what[:1] == ["requeue"] and len(what) == 2 and not words:
         return _requeue(folder, what[1])
     if what != ["show", "job"] or len(words) != 1:
-        SCONTROL.fail(f"the rehearsal does not know: scontrol {' '.join(argv)}")
+        SCONTROL.fail(f"not supported in a rehearsal: scontrol {' '.join(argv)}")
     job = folder.job()
     if job is None or words[0].partition("_")[0] != str(job.id):
         SCONTROL.fail("slurm_load_jobs error: Invalid job id specified")
@@ -41,11 +38,11 @@ def scontrol(folder: Folder, argv: list[str]) -> int:
     return 0
 
 
-def _hostnames(folder: Folder, text: str) -> int:
+def _hostnames(folder: RehearsalFolder, text: str) -> int:
     job = folder.job()
-    alike = [group.nodes for group in job.groups if text == group.nodelist] if job is not None else []
-    if alike:
-        found = alike[0]
+    known = [group.nodes for group in job.groups if text == group.nodelist] if job is not None else []
+    if known:
+        found = known[0]
     else:
         from slurm_launch.slurm import hostlist
 
@@ -54,7 +51,7 @@ def _hostnames(folder: Folder, text: str) -> int:
     return 0
 
 
-def _requeue(folder: Folder, job_id: str) -> int:
+def _requeue(folder: RehearsalFolder, job_id: str) -> int:
     job = folder.job()
     if job is None or job_id not in (str(job.id), f"{job.id}_{job.array_task}"):
         SCONTROL.fail(f"Invalid job id specified for job {job_id}")
@@ -62,18 +59,20 @@ def _requeue(folder: Folder, job_id: str) -> int:
         SCONTROL.fail(f"Requested operation is presently disabled for job {job_id}")
     if folder.restarts() > folder.attempt().restarts:
         SCONTROL.fail(f"Job is pending execution for job {job_id}")
-    folder.ask_for_restart()
+    folder.request_restart()
     return 0
 
 
-def _nodelist(job: Job) -> str:
+def _nodelist(job: RehearsedJob) -> str:
     return ",".join(group.nodelist for group in job.groups)
 
 
-def _job_line(folder: Folder, job: Job) -> str:
+def _job_line(folder: RehearsalFolder, job: RehearsedJob) -> str:
     state = folder.state()
     end_at = folder.attempt().end_at
-    start, end = ("Unknown" if at is None else _clock(at) for at in (end_at and end_at - (job.time_limit or 0), end_at))
+    start, end = "Unknown", "Unknown"
+    if end_at is not None:
+        start, end = _clock(end_at - (job.time_limit or 0)), _clock(end_at)
     array = "" if job.array_task is None else f" ArrayJobId={job.id} ArrayTaskId={job.array_task}"
     return (
         f"JobId={job.id}{array} JobName={job.name} JobState={state.state} Reason={state.reason} Dependency=(null)"
@@ -86,7 +85,7 @@ def _clock(at: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at))
 
 
-def squeue(folder: Folder, argv: list[str]) -> int:
+def squeue(folder: RehearsalFolder, argv: list[str]) -> int:
     options, words = SQUEUE.parse(argv)
     if words:
         SQUEUE.fail(f"Unrecognized option: {words[0]}")
@@ -97,13 +96,15 @@ def squeue(folder: Folder, argv: list[str]) -> int:
     if "noheader" not in options:
         print(options.get("format", "%i %T"))
     for number, group in enumerate(job.groups):
-        told = f"{job.id}+{number}" if len(job.groups) > 1 else str(job.id)
-        _print_line(folder.state(), job, group, told, options)
+        job_id = f"{job.id}+{number}" if len(job.groups) > 1 else str(job.id)
+        _print_line(folder.state(), job, group, job_id, options)
     return 0
 
 
-def _print_line(state: State, job: Job, group: Group, told: str, options: Mapping[str, str]) -> None:
-    fields = {"i": told, "A": str(job.id), "T": state.state, "r": state.reason, "j": job.name}
+def _print_line(
+    state: RehearsedState, job: RehearsedJob, group: NodeGroup, job_id: str, options: Mapping[str, str]
+) -> None:
+    fields = {"i": job_id, "A": str(job.id), "T": state.state, "r": state.reason, "j": job.name}
     fields |= {"N": group.nodelist, "D": str(len(group.nodes)), "P": group.partition, "%": "%"}
     line, rest = "", options.get("format", "%i %T")
     while rest:
@@ -112,14 +113,14 @@ def _print_line(state: State, job: Job, group: Group, told: str, options: Mappin
         if percent:
             letter = rest.lstrip("0123456789.")[:1]
             if letter not in fields:
-                SQUEUE.fail(f"the rehearsal does not know the field %{letter}")
+                SQUEUE.fail(f"not supported in a rehearsal: the field %{letter}")
             line, rest = line + fields[letter], rest.lstrip("0123456789.")[1:]
     print(line)
 
 
-def scancel(folder: Folder, argv: list[str]) -> int:
-    """Of a job that waits: a rehearsal has none, so there is nothing to do."""
+def scancel(folder: RehearsalFolder, argv: list[str]) -> int:
+    """Cancel pending jobs: a rehearsal has none, so there is nothing to do."""
     options, words = SCANCEL.parse(argv)
     if options.get("state") != "PENDING" or not words:
-        SCANCEL.fail(f"the rehearsal does not know: scancel {' '.join(argv)}")
+        SCANCEL.fail(f"not supported in a rehearsal: scancel {' '.join(argv)}")
     return 0

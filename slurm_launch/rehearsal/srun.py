@@ -1,4 +1,4 @@
-"""The stand-in for srun: runs a step's tasks on this machine, each as if on a node of its own."""
+"""The fake srun: runs the tasks of a step on this machine, each as if on its own node."""
 
 from __future__ import annotations
 
@@ -13,21 +13,16 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import IO
 
 from slurm_launch.rehearsal import faults
-from slurm_launch.rehearsal.job import (
-    Folder,
-    Job,
-    fill,
-    node_environment,
-)
-from slurm_launch.rehearsal.option_parser import Known
+from slurm_launch.rehearsal.job import RehearsalFolder, RehearsedJob, fill, node_environment
+from slurm_launch.rehearsal.option_parser import CommandOptions
 
-_VALUED = """chdir cpu-bind cpus-per-task distribution error exclude export gpus-per-node gpus-per-task gres
+_WITH_VALUE = """chdir cpu-bind cpus-per-task distribution error exclude export gpus-per-node gpus-per-task gres
 het-group input job-name jobid mem mem-bind mem-per-cpu mem-per-gpu mpi nodelist nodes ntasks ntasks-per-node output
 relative time wait"""
-_PLAIN = "exact exclusive help kill-on-bad-exit label overlap quiet unbuffered verbose whole"
-# Pyxis's own: a rehearsal takes them, so that the script goes its way, and enters no container.
+_WITHOUT_VALUE = "exact exclusive help kill-on-bad-exit label overlap quiet unbuffered verbose whole"
+# The options of Pyxis: accepted, so that the script runs unchanged, but no container is started.
 _PYXIS = "container-image container-mounts container-name container-workdir container-env container-save"
-_PYXIS_PLAIN = " ".join(
+_PYXIS_WITHOUT_VALUE = " ".join(
     f"container-{name} no-container-{name}" for name in ("mount-home", "remap-root", "entrypoint", "writable")
 )
 SHORT = {
@@ -35,48 +30,51 @@ SHORT = {
     "l": "label", "m": "distribution", "N": "nodes", "n": "ntasks", "o": "output", "Q": "quiet", "r": "relative",
     "t": "time", "u": "unbuffered", "v": "verbose", "W": "wait", "w": "nodelist", "x": "exclude",
 }  # fmt: skip
-KNOWN = Known("srun", f"{_VALUED} {_PYXIS}".split(), f"{_PLAIN} {_PYXIS_PLAIN}".split(), SHORT)
+OPTIONS = CommandOptions(
+    "srun", f"{_WITH_VALUE} {_PYXIS}".split(), f"{_WITHOUT_VALUE} {_PYXIS_WITHOUT_VALUE}".split(), SHORT
+)
 FORWARDED = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def main(folder: Folder, argv: list[str]) -> int:
-    options, command = KNOWN.parse(argv)
+def main(folder: RehearsalFolder, argv: list[str]) -> int:
+    options, command = OPTIONS.parse(argv)
     if "help" in options:
-        print("Usage: srun [OPTIONS...] executable [args...]\n  --" + "\n  --".join(sorted(KNOWN.valued | KNOWN.plain)))
+        supported = "\n  --".join(sorted(OPTIONS.valued | OPTIONS.plain))
+        print(f"Usage: srun [OPTIONS...] executable [args...]\n  --{supported}")
         return 0
     job = folder.job()
     wanted = options.get("jobid", os.environ.get("SLURM_JOB_ID"))
     if job is None or wanted != str(job.id):
-        KNOWN.fail(f"Unable to confirm allocation for job {wanted}: Invalid job id specified")
+        OPTIONS.fail(f"Unable to confirm allocation for job {wanted}: Invalid job id specified")
     if not command:
-        KNOWN.fail("No command given to execute.")
+        OPTIONS.fail("No command given to execute.")
     nodes = _nodes(options, job)
     step = folder.new_step()
     return _Step(folder, job, step, options, nodes).run(command)
 
 
-def _nodes(options: Mapping[str, str], job: Job) -> list[str]:
-    """The nodes of the step: one for each task, so a node may stand there more than once."""
+def _nodes(options: Mapping[str, str], job: RehearsedJob) -> list[str]:
+    """The node of each task of the step; a node can occur several times."""
     number = int(options.get("het-group", "0"))
     if number >= len(job.groups) or ("het-group" in options and len(job.groups) == 1):
-        KNOWN.fail("No directives to start application on any available hetjob components")
-    ours = job.groups[number].nodes
+        OPTIONS.fail("No directives to start application on any available hetjob components")
+    allocated = job.groups[number].nodes
     listed, excluded = _hosts(options.get("nodelist")), _hosts(options.get("exclude"))
-    usable = [node for node in ours[int(options.get("relative", "0")) :] if node not in excluded]
-    per_node = KNOWN.number(options, "ntasks-per-node", 0)
-    count = KNOWN.number(options, "nodes", int(os.environ["SLURM_NNODES"]))
-    tasks = KNOWN.number(options, "ntasks", per_node * count or int(os.environ["SLURM_NTASKS"]))
+    usable = [node for node in allocated[int(options.get("relative", "0")) :] if node not in excluded]
+    per_node = OPTIONS.number(options, "ntasks-per-node", 0)
+    count = OPTIONS.number(options, "nodes", int(os.environ["SLURM_NNODES"]))
+    tasks = OPTIONS.number(options, "ntasks", per_node * count or int(os.environ["SLURM_NTASKS"]))
     if count > tasks:
         print(
             f"srun: Warning: can't run {tasks} processes on {count} nodes, setting nnodes to {tasks}", file=sys.stderr
         )
         count = tasks
-    # Those of --nodelist are the least: more are taken when more are asked for, be it by the job's own variables.
+    # --nodelist is a minimum: more nodes are added if more are requested, also by the job's own variables.
     chosen = [node for node in usable if node in listed] + [node for node in usable if node not in listed]
     if len(chosen) < count or not set(listed) <= set(chosen) or (per_node and tasks > count * per_node):
-        KNOWN.fail(f"Unable to create step for job {job.id}: Requested node configuration is not available")
-    # Slurm has an order of its own, whatever that of --nodelist.
-    usable = [node for node in ours if node in chosen[: max(count, len(listed))]]
+        OPTIONS.fail(f"Unable to create step for job {job.id}: Requested node configuration is not available")
+    # In the allocation's order, whatever that of --nodelist.
+    usable = [node for node in allocated if node in chosen[: max(count, len(listed))]]
     count = len(usable)
     share, extra = divmod(tasks, count)
     return [node for place, node in enumerate(usable) for _ in range(share + (place < extra))]
@@ -87,7 +85,7 @@ def _hosts(text: str | None) -> list[str]:
         return []
     if "[" not in text:
         return text.split(",")
-    from slurm_launch.slurm import hostlist  # costs time, and our script's lists have no brackets
+    from slurm_launch.slurm import hostlist  # slow to import, and the generated script's lists have no brackets
 
     return hostlist.expand(text)
 
@@ -95,12 +93,14 @@ def _hosts(text: str | None) -> list[str]:
 class _Step:
     """A step and its tasks."""
 
-    def __init__(self, folder: Folder, job: Job, number: int, options: Mapping[str, str], nodes: list[str]) -> None:
+    def __init__(
+        self, folder: RehearsalFolder, job: RehearsedJob, number: int, options: Mapping[str, str], nodes: list[str]
+    ) -> None:
         self.folder, self.job, self.number, self.options, self.nodes = folder, job, number, options, nodes
         self.name = f"StepId={job.id}.{number}"
         self.tasks: dict[int, subprocess.Popen[bytes]] = {}
         self.codes: dict[int, int] = {}
-        self.signalled = 0  # the last signal that we got
+        self.signalled = 0  # the last signal received
 
     def run(self, command: list[str]) -> int:
         for number in (*FORWARDED, signal.SIGTERM):
@@ -117,7 +117,7 @@ class _Step:
                 return 1
             if fault == faults.Fault("slow-node", index):
                 self._pause(faults.SLOW_BY)
-                if self.signalled:  # while the node was not there yet: no more of its tasks begin
+                if self.signalled:  # while the node was not up yet: start no more tasks
                     del self.nodes[place:]
                     break
             self._start(place, node, command)
@@ -170,7 +170,7 @@ class _Step:
                     stdin=stdin,
                     stdout=stdout,
                     stderr=stderr,
-                    preexec_fn=os.setpgrp,  # a group, but no session of its own, as a real task
+                    preexec_fn=os.setpgrp,  # its own process group but not its own session, like a real task
                 )
         except OSError as error:
             print(f"slurmstepd: error: execve(): {command[0]}: {error.strerror}", file=sys.stderr)
@@ -181,7 +181,7 @@ class _Step:
 
     @contextmanager
     def _files(self, place: int, node: str) -> Iterator[list[IO[bytes] | int | None]]:
-        """Where a task's input comes from and its output goes to; None: where ours does."""
+        """The standard streams of a task; None: those of srun."""
         number = {"t": place, "n": self.nodes.index(node), "N": node, "j": self.job.id, "s": self.number}
         named = {key: fill(self.options[key], number) for key in ("input", "output", "error") if key in self.options}
         piped = subprocess.PIPE if "label" in self.options else None
@@ -196,19 +196,19 @@ class _Step:
             yield found
 
     def _serve(self) -> None:
-        """Pass the input to the tasks and labelled output on, until all of them have ended."""
+        """Pass input to the tasks and labeled output from them, until all have ended."""
         with selectors.DefaultSelector() as waiting:
             if any(task.stdin for task in self.tasks.values()):
                 try:
                     waiting.register(0, selectors.EVENT_READ)
-                except PermissionError:  # a regular file: it needs no waiting
+                except PermissionError:  # a regular file: always readable
                     while data := os.read(0, 1 << 16):
                         self._feed(data)
                     self._feed(b"")
             for place, task in self.tasks.items():
                 for stream, out in ((task.stdout, sys.stdout), (task.stderr, sys.stderr)):
                     if stream is not None:
-                        waiting.register(stream, selectors.EVENT_READ, _Labelled(place, out))
+                        waiting.register(stream, selectors.EVENT_READ, _LabeledOutput(place, out))
             while len(self.codes) < len(self.nodes) or any(key.data for key in waiting.get_map().values()):
                 for key, _ in waiting.select(0.1):
                     data = os.read(key.fd, 1 << 16)
@@ -253,7 +253,7 @@ class _Step:
 
     def _forward(self, number: int, _: object) -> None:
         self.signalled = number
-        self._send(signal.SIGKILL if number == signal.SIGTERM else number)  # to end srun is to kill the step
+        self._send(signal.SIGKILL if number == signal.SIGTERM else number)  # ending srun kills the step
 
     def _pause(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -261,8 +261,8 @@ class _Step:
             time.sleep(0.1)
 
 
-class _Labelled:
-    """Prints a task's output line by line with the task's number before it."""
+class _LabeledOutput:
+    """Prints a task's output line by line, prefixed with the task's number."""
 
     def __init__(self, place: int, out: IO[str]) -> None:
         self.place, self.out, self.rest = place, out, b""
@@ -270,7 +270,7 @@ class _Labelled:
     def __call__(self, data: bytes) -> None:
         lines = (self.rest + data).split(b"\n")
         self.rest = lines.pop()
-        if not data and self.rest:  # the end, within a line
+        if not data and self.rest:  # the end, without a newline
             lines.append(self.rest)
         for line in lines:
             print(f"{self.place}: {line.decode(errors='replace')}", file=self.out, flush=True)
