@@ -1,1 +1,1 @@
-"""The command line: parse, resolve, call, print. Nothing heavy is imported before it is needed."""
+"""The command line: parse, resolve, call, print. Heavy modules are imported only when they are needed."""

@@ -1,4 +1,4 @@
-"""The entry point `slurm-launch`: runs a verb and turns every error into a message and an exit code."""
+"""The entry point `slurm-launch`: run a verb and turn every error into a message and an exit code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from slurm_launch.cli.signals import Interrupted, ReaderGone
 
-READER_GONE = 141  # what a shell reports for a program that SIGPIPE ended
+READER_GONE = 141  # the exit code that a shell reports for a program killed by SIGPIPE
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
@@ -18,13 +18,13 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Do what the arguments say and return the exit code. No traceback leaves this function."""
+    """Run the command line and return the exit code. Never raises."""
     try:
         code = _dispatch(list(argv))
         sys.stdout.flush()
         return code
     except (BrokenPipeError, ReaderGone):
-        # What is still buffered would fail again when Python ends.
+        # Buffered output would raise again when Python exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return READER_GONE
     except (KeyboardInterrupt, Interrupted):
@@ -35,21 +35,21 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _dispatch(argv: list[str]) -> int:
-    from slurm_launch.cli.app import build
+    from slurm_launch.cli.app import build  # here, so that Ctrl-C during the imports is handled, too
 
     answer = build().main(args=argv, prog_name="slurm-launch", standalone_mode=False)
     return answer if isinstance(answer, int) else 0
 
 
 def _report(error: Exception) -> int:
-    """Print an error as one of ours and return its exit code."""
+    """Print an error and return its exit code."""
     from slurm_launch.cli.output import print_error
     from slurm_launch.errors import LaunchError, UsageError
 
     if isinstance(error, LaunchError):
         print_error(error)
         return error.exit_code
-    if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # Typer's own, whatever its version calls it
+    if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # an error of Typer, whatever its class
         command = getattr(getattr(error, "ctx", None), "command_path", "slurm-launch")
         print_error(UsageError(error.format_message(), hint=f"`{command} --help` shows the options"))
         return int(error.exit_code)
@@ -57,6 +57,6 @@ def _report(error: Exception) -> int:
         import traceback
 
         traceback.print_exception(error)
-    hint = "this is a mistake in slurm-launch, please report it; set SLAUNCH_DEBUG=1 for the traceback"
-    print_error(LaunchError(f"unexpected {type(error).__name__}: {error}", hint=hint))
+    hint = "please report it, with the traceback that SLAUNCH_DEBUG=1 prints"
+    print_error(LaunchError(f"internal error: {type(error).__name__}: {error}", hint=hint))
     return 1

@@ -1,4 +1,4 @@
-"""Signals that end us, for verbs that have something to put in order first."""
+"""Signals that end the process, for verbs that must clean up first."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from typing import NoReturn
 
 
 class Interrupted(Exception):
-    """Ctrl-C, under a name that Typer does not swallow."""
+    """Ctrl-C, as an exception that Typer does not swallow."""
 
 
 class ReaderGone(Exception):
-    """Nobody reads our output any more; as above."""
+    """The reader of stdout has closed it; as above."""
 
 
 @contextmanager
-def ended_in_order() -> Iterator[None]:
-    """A signal that would end us at once runs what stands in `finally` first, as Ctrl-C does."""
-    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) == signal.SIG_DFL]  # nohup ignores one
+def cleanup_on_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP run `finally` blocks before the process ends, as Ctrl-C does."""
+    # Only those that would end the process: nohup ignores SIGHUP.
+    numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
     for number in numbers:
-        signal.signal(number, _leave)
+        signal.signal(number, _exit)
     try:
         yield
     finally:
@@ -30,5 +31,5 @@ def ended_in_order() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-def _leave(number: int, _: object) -> NoReturn:
+def _exit(number: int, _: object) -> NoReturn:
     sys.exit(128 + number)

@@ -1,1 +1,1 @@
-"""Actions on existing runs: cancel, resubmit, grow, attach, dashboard tunnel, node logs."""
+"""Actions on existing runs: cancel, resubmit, grow, attach, dashboard tunnel, node logs. Never prints."""

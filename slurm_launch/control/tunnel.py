@@ -1,4 +1,4 @@
-"""A tunnel to a port of a job's head node, with srun as the pipe: it needs no ssh to the nodes."""
+"""A tunnel to a port of a job's head node through srun: no SSH to the nodes is needed."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from subprocess import Popen
 
 from slurm_launch import process
 from slurm_launch.control import mux, running_job
-from slurm_launch.control.running_job import Ear, Place
+from slurm_launch.control.dashboard import USUAL_PORT
+from slurm_launch.control.running_job import RunningJob, SrunStderr
 from slurm_launch.errors import LaunchError, UsageError, WrongMoment
 from slurm_launch.slurm import environment as slurm_environment
 
-USUAL_PORT = 8265  # of Ray's dashboard
-START = 60.0  # seconds that Slurm has to start the step
-# Ray's own Python: it is there, and new enough. Modules in the job's directory are not looked at.
-_FAR = 'p=$(command -v ray) && p=${p%/*}/python3 && [[ -x $p ]] || p=python3; exec "$p" -c "$0" "$@"'
-_NOT_HERE = "import sys; sys.path[:] = [folder for folder in sys.path if folder]\n"
+STEP_TIMEOUT = 60.0  # seconds for Slurm to start the step
+# Ray's own Python exists and is recent enough. The second line keeps it from importing modules of the job's directory.
+_REMOTE_SHELL = 'p=$(command -v ray) && p=${p%/*}/python3 && [[ -x $p ]] || p=python3; exec "$p" -c "$0" "$@"'
+_NO_LOCAL_MODULES = "import sys; sys.path[:] = [folder for folder in sys.path if folder]\n"
 
 
-def listen(port: int | None) -> socket.socket:
-    """A listener on this machine's loopback: on that port or, without one, on Ray's usual or any free one."""
+def open_listener(port: int | None) -> socket.socket:
+    """Listen on the loopback address: on `port` or, if None, on Ray's usual port or any free one."""
     for number in (port,) if port is not None else (USUAL_PORT, 0):
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -35,75 +35,75 @@ def listen(port: int | None) -> socket.socket:
         except OSError as error:
             listener.close()
             why = error
-    hint = "choose another one, or leave --port out: a free one is found"
-    raise UsageError(f"port {port} of this machine cannot be used: {why.strerror}", at="flag --port", hint=hint)
+    hint = "choose another port, or leave --port out to use a free one"
+    raise UsageError(f"cannot listen on port {port} of this machine: {why.strerror}", at="flag --port", hint=hint)
 
 
-def open_tunnel(
-    place: Place, port: int, listener: socket.socket, *, env: Mapping[str, str], ready: Callable[[], object]
+def run_tunnel(
+    job: RunningJob, port: int, listener: socket.socket, *, env: Mapping[str, str], ready: Callable[[], object]
 ) -> LaunchError:
-    """Carry the listener's connections to that port of the head node, until Ctrl-C or the far end's end.
+    """Forward the listener's connections to a port of the head node, until Ctrl-C or the end of the step.
 
-    `ready` is called when the far end is there. Returns why it ended."""
-    text = _NOT_HERE + Path(mux.__file__).read_text(encoding="utf-8")
-    argv = running_job.argv(place, ["bash", "-c", _FAR, text, str(port)], unbuffered=True)
+    Calls `ready` once the remote end is up. Returns why the tunnel ended."""
+    code = _NO_LOCAL_MODULES + Path(mux.__file__).read_text(encoding="utf-8")
+    argv = running_job.srun_argv(job, ["bash", "-c", _REMOTE_SHELL, code, str(port)], unbuffered=True)
     with process.piped(argv, env=slurm_environment.query_env(env)) as srun:
-        words = asyncio.run(_near_end(srun, listener, ready))
-    ended = running_job.ending(place)
+        message = asyncio.run(_forward(srun, listener, ready))
+    ended = running_job.describe_end(job)
     if ended:
-        return WrongMoment(f"the tunnel has ended with its job: job {place.task} {ended}", at=place.log)
-    return running_job.srun_failed(words, place)
+        return WrongMoment(f"the tunnel has closed: job {job.task} {ended}", at=job.log)
+    return running_job.srun_error(message, job)
 
 
-async def _near_end(srun: Popen[bytes], listener: socket.socket, ready: Callable[[], object]) -> str:
-    """Returns srun's last words."""
+async def _forward(srun: Popen[bytes], listener: socket.socket, ready: Callable[[], object]) -> str:
+    """Forward connections while srun runs; returns srun's last messages."""
     assert srun.stdin is not None
     assert srun.stdout is not None
     assert srun.stderr is not None
-    ours = await mux.link(srun.stdout, srun.stdin)
-    words: deque[bytes] = deque(maxlen=100)
+    link = await mux.open_link(srun.stdout, srun.stdin)
+    messages: deque[bytes] = deque(maxlen=100)
     errors = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(errors), srun.stderr)
-    hearing = asyncio.ensure_future(_hear(errors, words))
+    reading = asyncio.ensure_future(_collect_stderr(errors, messages))
     try:
-        await asyncio.wait_for(ours.reader.readuntil(mux.HELLO), START)
+        await asyncio.wait_for(link.reader.readuntil(mux.HELLO), STEP_TIMEOUT)
     except asyncio.TimeoutError:
-        return f"the step did not start within {START:g} s\n" + await _said(hearing, words)
+        return f"the step did not start within {STEP_TIMEOUT:g} s\n" + await _collected(reading, messages)
     except asyncio.IncompleteReadError as error:
-        words.append(error.partial[-1000:])
-        return await _said(hearing, words)
+        messages.append(error.partial[-1000:])
+        return await _collected(reading, messages)
     except asyncio.LimitOverrunError:
-        return "the environment of the job prints too much"
+        return "the environment of the job prints too much output"
 
     numbers = count(1)
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async def carry(number: int, channel: mux.Channel) -> None:
-            await ours.send(number, mux.OPEN)
-            await ours.carry(number, channel, reader, writer)
+            await link.send(number, mux.OPEN)
+            await link.carry(number, channel, reader, writer)
 
-        ours.add(next(numbers), carry)
+        link.add(next(numbers), carry)
 
-    async def opened(number: int, channel: mux.Channel) -> None:
-        """The far end opens none."""
+    async def on_open(number: int, channel: mux.Channel) -> None:
+        """The remote end opens no connections."""
 
     server = await asyncio.start_server(accept, sock=listener)
     ready()
-    await ours.serve(opened)
+    await link.serve(on_open)
     server.close()
-    return await _said(hearing, words)
+    return await _collected(reading, messages)
 
 
-async def _hear(errors: asyncio.StreamReader, words: deque[bytes]) -> None:
-    ear = Ear(words.append)
-    while data := await errors.read(1 << 16):
-        ear.hear(data)
-    ear.close()
-    words.append(ear.said.encode())
+async def _collect_stderr(stream: asyncio.StreamReader, messages: deque[bytes]) -> None:
+    stderr = SrunStderr(messages.append)
+    while data := await stream.read(1 << 16):
+        stderr.feed(data)
+    stderr.close()
+    messages.append(stderr.errors.encode())
 
 
-async def _said(hearing: asyncio.Future[None], words: deque[bytes]) -> str:
-    """What was said until now; srun has a moment to say it."""
-    await asyncio.wait([hearing], timeout=2)
-    return b"".join(words).decode(errors="replace")
+async def _collected(reading: asyncio.Future[None], messages: deque[bytes]) -> str:
+    """The messages so far, after two seconds at most for srun to print its last ones."""
+    await asyncio.wait([reading], timeout=2)
+    return b"".join(messages).decode(errors="replace")

@@ -3,119 +3,95 @@
 from __future__ import annotations
 
 import os
-import re
-import shlex
 import socket
 from typing import Annotated
 
 import typer
 
-from slurm_launch.cli.output import (
-    markup,
-    note,
-    print_json,
-    warn,
-)
-from slurm_launch.cli.run_argument import RunArgument, found, slurm_client
+from slurm_launch.cli.output import markup, note, print_json, warn
+from slurm_launch.cli.run_argument import RunArgument, find_run, slurm_client
+from slurm_launch.cli.summaries import help_text
+from slurm_launch.control import dashboard as control
 from slurm_launch.control import running_job
-from slurm_launch.control.running_job import Place
-from slurm_launch.errors import UsageError, WrongMoment
+from slurm_launch.control.running_job import RunningJob
+from slurm_launch.errors import UsageError
 
-USUAL_PORT = 8265  # of Ray's dashboard
 app = typer.Typer(add_completion=False, rich_markup_mode=markup())
 
 
-@app.command()
+DETAILS = "Prints the SSH command for a tunnel; --open opens a tunnel without SSH."
+
+
+@app.command(help=help_text("dashboard", DETAILS))
 def dashboard(
     run: RunArgument = None,
     open_: Annotated[
-        bool, typer.Option("--open", help="Open the tunnel, by srun: no ssh to the nodes is needed. Ctrl-C closes it.")
+        bool, typer.Option("--open", help="Open a tunnel through srun, without SSH to the nodes. Ctrl-C closes it.")
     ] = False,
     port: Annotated[
         int | None,
         typer.Option(
-            min=1, max=65535, metavar="PORT", help="Port on this machine. Default: 8265, or with --open a free one."
+            min=1,
+            max=65535,
+            metavar="PORT",
+            help="Port on this machine. Default: 8265, or a free one with --open if 8265 is in use.",
         ),
     ] = None,
-    token: Annotated[
-        bool, typer.Option("--token", help="Print the token that the dashboard asks for, and nothing else.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+    token: Annotated[bool, typer.Option("--token", help="Print only the token that the dashboard asks for.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Output JSON.")] = False,
 ) -> int:
-    """How to reach Ray's dashboard in a running job: the ssh command for a tunnel, or the tunnel itself."""
     if open_ + token + as_json > 1:
-        raise UsageError("--open, --token and --json exclude one another", hint="give one of them")
-    place = running_job.find(found(run), run, slurm_client())
+        raise UsageError("--open, --token and --json are mutually exclusive", hint="use one of them")
+    job = running_job.find_running(find_run(run), run, slurm_client())
     if token:
-        text = running_job.token(place, slurm_client())
-        note("whoever has this token can run code as you, as long as the job runs")
+        text = running_job.read_token(job, slurm_client())
+        note("anyone who has this token can run code as you while the job runs")
         print(text)
         return 0
-    there = dashboard_port(place)
+    remote_port = control.dashboard_port(job)
     if open_:
-        return _open(place, there, port)
-    _tell(place, there, port or USUAL_PORT, as_json)
+        return _open(job, remote_port, port)
+    _show(job, remote_port, port or control.USUAL_PORT, as_json)
     return 0
 
 
-def dashboard_port(place: Place) -> int:
-    """On the head node's loopback; an error that tells why there is none."""
-    match = re.fullmatch(r"http://127\.0\.0\.1:(\d{1,5})/?", place.attempt.dashboard or "")
-    if match:
-        return int(match[1])
-    spec = place.run.spec
-    if spec.get("dashboard") is False or "dashboard=false" in str(spec.get("ray-head-arg", "")).lower():
-        raise WrongMoment(f"job {place.task} was started without the dashboard", hint="leave --no-dashboard out")
-    if "dashboard" in str(spec.get("ray-head-arg", "")):
-        hint = "--ray-head-arg has settled it; ssh -L leads there"
-        raise WrongMoment(f"the log of job {place.task} does not tell where its dashboard is", at=place.log, hint=hint)
-    if place.attempt.ray in (None, "unknown"):
-        raise WrongMoment(f"the log of job {place.task} does not tell of a dashboard", at=place.log)
-    hint = "pip install 'ray[default]' in its environment or image, and start the job anew"
-    raise WrongMoment(f"the Ray {place.attempt.ray} of job {place.task} has no dashboard installed", hint=hint)
-
-
-def _ssh(place: Place, there: int, local: int, through: str | None = None) -> str:
-    way = ["-J", f"{place.run.user}@{through}"] if through else []
-    host = f"{place.run.user}@{place.head}" if through else place.head
-    return shlex.join(["ssh", "-N", *way, "-L", f"{local}:127.0.0.1:{there}", host])
-
-
-def _tell(place: Place, there: int, local: int, as_json: bool) -> None:
-    here = socket.gethostname()
-    ssh, ssh_from_afar, url = _ssh(place, there, local), _ssh(place, there, local, here), f"http://127.0.0.1:{local}"
+def _show(job: RunningJob, remote_port: int, local_port: int, as_json: bool) -> None:
+    ssh = control.ssh_command(job, remote_port, local_port)
+    ssh_from_afar = control.ssh_command(job, remote_port, local_port, through=socket.gethostname())
+    url = f"http://127.0.0.1:{local_port}"
     if as_json:
         print_json(
-            job=place.task, head=place.head, port=there, url=url, ssh=ssh, ssh_from_afar=ssh_from_afar,
-            auth=place.attempt.auth, ray=place.attempt.ray,
+            job=job.task, head=job.head, port=remote_port, url=url, ssh=ssh, ssh_from_afar=ssh_from_afar,
+            auth=job.attempt.auth, ray=job.attempt.ray,
         )  # fmt: skip
         return
     print(f"here       {ssh}\nelsewhere  {ssh_from_afar}\nthen       {url}")
-    if place.attempt.auth == "token":
-        note(f"it asks for a token, which `slurm-launch dashboard {place.task} --token` prints")
-    note(f"where the nodes take no ssh: `slurm-launch dashboard {place.task} --open`")
+    _note_token(job)
+    note(f"if the nodes do not accept SSH: `slurm-launch dashboard {job.task} --open`")
 
 
-def _open(place: Place, there: int, port: int | None) -> int:
-    from slurm_launch.control import tunnel  # asyncio costs time
+def _note_token(job: RunningJob) -> None:
+    if job.attempt.auth == "token":
+        note(f"it asks for a token, which `slurm-launch dashboard {job.task} --token` prints")
 
-    listener = tunnel.listen(port)
-    local = listener.getsockname()[1]
+
+def _open(job: RunningJob, remote_port: int, port: int | None) -> int:
+    from slurm_launch.control import tunnel  # asyncio takes 20 ms of CPU time
+
+    listener = tunnel.open_listener(port)
+    local_port = listener.getsockname()[1]
     here = socket.gethostname()
-    if place.attempt.auth != "token" or any("knows no tokens" in text for text in place.attempt.warnings):
-        warn(
-            f"this Ray asks for no token: while the tunnel is open, everybody on {here} can run code as you through it"
-        )
+    if not control.is_protected(job):
+        warn(f"this Ray needs no token: while the tunnel is open, everyone on {here} can run code as you through it")
 
     def ready() -> None:
-        print(f"http://127.0.0.1:{local}", flush=True)
-        if place.attempt.auth == "token":
-            note(f"it asks for a token, which `slurm-launch dashboard {place.task} --token` prints")
-        note(f"from your own machine: ssh -N -L {local}:127.0.0.1:{local} {place.run.user}@{here}")
-        note("Ctrl-C closes the tunnel; the job goes on")
+        print(f"http://127.0.0.1:{local_port}", flush=True)
+        _note_token(job)
+        note(f"from your own machine: ssh -N -L {local_port}:127.0.0.1:{local_port} {job.run.user}@{here}")
+        note("Ctrl-C closes the tunnel; the job keeps running")
 
     try:
-        raise tunnel.open_tunnel(place, there, listener, env=os.environ, ready=ready)
+        raise tunnel.run_tunnel(job, remote_port, listener, env=os.environ, ready=ready)
     except KeyboardInterrupt:
-        note(f"the tunnel is closed; job {place.task} goes on")
+        note(f"the tunnel is closed; job {job.task} keeps running")
         return 0

@@ -1,4 +1,4 @@
-"""`slurm-launch rehearse`."""
+"""`slurm-launch rehearse`: run the script on this machine, without Slurm."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from slurm_launch.cli.options import origin, resolve, verb_app
 from slurm_launch.cli.output import note, print_json
-from slurm_launch.cli.preflight import checked
-from slurm_launch.cli.signals import ended_in_order
+from slurm_launch.cli.preflight import checked_spec
+from slurm_launch.cli.signals import cleanup_on_signals
+from slurm_launch.cli.spec_flags import header_spec, resolve, verb_app
 from slurm_launch.rehearsal import faults
 from slurm_launch.rehearsal import rehearse as rehearsal
+from slurm_launch.rehearsal.tasks import rehearse_tasks
 from slurm_launch.spec.launch_spec import LaunchSpec
 from slurm_launch.spec.script_header import EmbeddedSpec
 
@@ -27,26 +28,28 @@ def rehearse(
         str | None,
         typer.Option(
             metavar="FAULT",
-            help="Play a failure: " + ", ".join(f"{kind} ({what})" for kind, what in faults.KINDS.items()) + "."
-            " A worker or node is chosen by its number: worker-dies:2.",
+            help="Inject a fault: " + ", ".join(f"{kind} ({what})" for kind, what in faults.KINDS.items()) + "."
+            " Append :N to choose a worker or node: worker-dies:2.",
         ),
     ] = None,
     tasks: Annotated[
         str | None,
         typer.Option(
-            metavar="all|0,3-5", help="Tasks of an array or a sweep to rehearse, one after another. Default: the first."
+            metavar="all|0,3-5", help="Tasks of an array or a sweep to rehearse, one by one. Default: the first."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON; the log goes to stderr.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Output JSON; the log goes to stderr.")] = False,
 ) -> int:
-    found = resolve(flags)
-    spec = checked(found)
+    resolution = resolve(flags)
+    spec = checked_spec(resolution)
     if tasks is not None:
-        return _tasks(spec, tasks, fault, origin(found), as_json)
+        return _tasks(spec, tasks, fault, header_spec(resolution), as_json)
     screen = Screen(sys.stderr if as_json else sys.stdout, spec.nodes)
-    with ended_in_order():  # the job, too, has to be ended
+    with cleanup_on_signals():  # so that the job is ended too
         try:
-            done = rehearsal.rehearse(spec, fault=fault, embedded=origin(found), notify=screen.note, audience=screen)
+            done = rehearsal.rehearse(
+                spec, fault=fault, embedded=header_spec(resolution), notify=screen.note, observer=screen
+            )
         finally:
             screen.close()
     run = done.run
@@ -54,13 +57,11 @@ def rehearse(
         print_json(exit_code=done.code, **{key: value for key, value in asdict(run).items() if key != "schema"})
     else:
         stem = run.script.removesuffix(".sh")
-        note(f"rehearsed; the files are {stem}.sh, {done.log.removeprefix(stem)} and .json")
+        note(f"rehearsed; files: {stem}.sh, {done.log.removeprefix(stem)} and .json")
     return done.code
 
 
 def _tasks(spec: LaunchSpec, tasks: str, fault: str | None, embedded: EmbeddedSpec, as_json: bool) -> int:
-    from slurm_launch.rehearsal.tasks import rehearse_tasks
-
     screens = [Screen(sys.stderr if as_json else sys.stdout, spec.nodes)]
 
     def next_screen() -> Screen:
@@ -71,40 +72,41 @@ def _tasks(spec: LaunchSpec, tasks: str, fault: str | None, embedded: EmbeddedSp
     def notify(text: str) -> None:
         screens[-1].note(text)
 
-    with ended_in_order():
+    with cleanup_on_signals():
         try:
-            done = rehearse_tasks(spec, tasks, fault=fault, embedded=embedded, notify=notify, audience=next_screen)
+            done = rehearse_tasks(spec, tasks, fault=fault, embedded=embedded, notify=notify, new_observer=next_screen)
         finally:
             screens[-1].close()
     if as_json:
-        codes = {str(task): one.code for task, one in done.played.items()}
+        codes = {str(task): one.code for task, one in done.results.items()}
         run = {key: value for key, value in asdict(done.run).items() if key not in ("schema", "tasks")}
         print_json(exit_code=done.code, tasks=codes, **run)
     else:
-        well = sum(one.code == 0 for one in done.played.values())
+        completed = sum(one.code == 0 for one in done.results.values())
         stem = done.run.script.removesuffix(".sh")
-        note(f"rehearsed {len(done.played)} tasks, {well} of them well; the files are {stem}.sh, _TASK.log and .json")
+        counts = f"rehearsed {len(done.results)} tasks, {completed} completed"
+        note(f"{counts}; files: {stem}.sh, _TASK.log and .json")
     return done.code
 
 
-# The phases of the log that change what goes on; the words for the bring-up tell how far it is.
-PHASES = {"starting": "", "command": "the command runs", "end": "ending"}
+# The phases of the log that the progress line shows; `starting` shows the number of nodes.
+PHASES = {"starting": "", "command": "running your command", "end": "ending"}
 
 
-class Screen(rehearsal.Audience):
-    """The log as it comes and, on a terminal, below it a line that tells how far it is."""
+class Screen(rehearsal.LogObserver):
+    """Prints the log as it grows and, on a terminal, a progress line below it."""
 
     def __init__(self, out: TextIO, nodes: int) -> None:
         self.out = out
         self.live = out.isatty() and sys.stderr.isatty()
         self.nodes = nodes
         self.joined = 0
-        self.began = time.monotonic()
+        self.started = time.monotonic()
         self.phase = "starting"
         self.drawn = ""
-        self.unfinished = b""  # a line of the log without an end yet, shortened: below it there is no room for ours
+        self.unfinished = b""  # the last line of the log, without a newline: the progress line cannot go below it
 
-    def text(self, data: bytes) -> None:
+    def on_data(self, data: bytes) -> None:
         self._erase()
         self._write(data)
         lines = (self.unfinished + data).split(b"\n")
@@ -117,7 +119,7 @@ class Screen(rehearsal.Audience):
                     self.phase = match[1]
 
     def _write(self, data: bytes) -> None:
-        """The bytes as they are: they need not be text, and a character may come in two parts."""
+        """Write the raw bytes: they need not be text, and a character can be split."""
         buffer = getattr(self.out, "buffer", None)
         try:
             if buffer is None:
@@ -126,16 +128,16 @@ class Screen(rehearsal.Audience):
                 self.out.flush()
                 buffer.write(data)
             self.out.flush()
-        except BrokenPipeError:  # what is still buffered would fail again when Python ends
+        except BrokenPipeError:  # flushing the buffer would fail again when Python exits
             if buffer is not None:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), self.out.fileno())
             raise
 
-    def tick(self) -> None:
+    def on_poll(self) -> None:
         if not self.live or self.unfinished:
             return
         what = PHASES[self.phase] or f"nodes joined {self.joined}/{self.nodes}"
-        line = f"... {what}, {time.monotonic() - self.began:.0f} s"
+        line = f"... {what}, {time.monotonic() - self.started:.0f} s"
         if line != self.drawn:
             self._erase()
             sys.stderr.write(line)
@@ -156,4 +158,4 @@ class Screen(rehearsal.Audience):
             self.drawn = ""
 
 
-app = verb_app(rehearse, help="Run the script here, without Slurm: every node is a Ray of its own on this machine.")
+app = verb_app(rehearse, "rehearse", "Every node of the job is a Ray node of its own on this machine.")

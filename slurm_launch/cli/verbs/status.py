@@ -10,38 +10,41 @@ from typing import Annotated
 import typer
 
 from slurm_launch.cli.output import markup, print_json, print_table, printable
-from slurm_launch.cli.run_argument import RunArgument, found, slurm_client
+from slurm_launch.cli.run_argument import RunArgument, find_run, slurm_client
+from slurm_launch.cli.summaries import help_text
 from slurm_launch.runs import search
-from slurm_launch.status import lookup, report
-from slurm_launch.status.task_points import points_of
-from slurm_launch.status.task_table import task_rows
+from slurm_launch.status import lookup, report, saved_outcomes
+from slurm_launch.status.task_points import read_points
 
 app = typer.Typer(add_completion=False, rich_markup_mode=markup())
 
 
-@app.command(help="Tell how a run is doing: queue, nodes, phase, times, outcome.")
+DETAILS = "Shows the queue, the nodes, the phase, the times and the outcome."
+
+
+@app.command(help=help_text("status", DETAILS))
 def status(
     run_argument: RunArgument = None,
-    timings: Annotated[bool, typer.Option("--timings", help="Show how long each part took, as bars.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+    timings: Annotated[bool, typer.Option("--timings", help="Show how long each phase took, as bars.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Output JSON.")] = False,
 ) -> int:
-    run = found(run_argument)
-    tasks = lookup.look(run, slurm_client())
-    run = lookup.remember(run, tasks)
-    tasks = lookup.these(run, tasks, search.task_ids_in(run, run_argument))
-    now, points = datetime.now(timezone.utc), points_of(run)
+    run = find_run(run_argument)
+    tasks = lookup.look_up(run, slurm_client())
+    run = saved_outcomes.save(run, tasks)
+    tasks = lookup.select_tasks(run, tasks, search.task_ids_in(run, run_argument))
+    now, points = datetime.now(timezone.utc), read_points(run)
     if as_json:
         print_json(**report.as_json(run, tasks, now, points))
         return 0
     several = len(tasks) > 1 or (bool(points.by_number) and report.tasks_in(tasks[0]) > 1)
     if several and not timings:
         print(printable(f"{run.name}: {report.summary(tasks)}", sys.stdout))
-        print_table(task_rows(run, tasks, points, now), "  ")
+        print_table(report.task_rows(run, tasks, points, now), "  ")
         return 0
     print(printable(f"{run.name}", sys.stdout))
     for task in tasks:
         point = points.of(task.id) or {}
-        rows = [("job", task.id or "none: sbatch was interrupted")]
+        rows = [("job", task.id or "unknown: sbatch was interrupted")]
         rows += [("point", " ".join(f"{key}={value}" for key, value in point.items()))] if point else []
         rows += report.status_rows(run, task, now)
         for label, text in rows:

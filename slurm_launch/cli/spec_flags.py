@@ -14,38 +14,39 @@ from pydantic_core import PydanticUndefined
 from typer.core import TyperCommand
 
 from slurm_launch.cli.output import markup, note, warn
+from slurm_launch.cli.summaries import help_text
 from slurm_launch.config import resolve as config_resolve
 from slurm_launch.config.files import profile_names
 from slurm_launch.config.layers import is_list
 from slurm_launch.errors import UsageError
 from slurm_launch.spec.launch_spec import LaunchSpec
 from slurm_launch.spec.model import options
-from slurm_launch.spec.option import Option, flag_name
+from slurm_launch.spec.option import DEPENDENCIES, Option, flag_name
 from slurm_launch.spec.script_header import EmbeddedSpec, read_embedded
 from slurm_launch.spec.sweep_points import Points
 
 WORDS = "words"  # the parameter that holds the command after --
 FromScript = Annotated[
-    str | None, typer.Option("--from", metavar="SCRIPT", help="Begin with the spec in a script of ours.")
+    str | None, typer.Option("--from", metavar="SCRIPT", help="Start from the spec in a generated script.")
 ]
 
 
-def verb_app(function: Callable[..., Any], *, help: str) -> typer.Typer:
+def verb_app(function: Callable[..., Any], name: str, details: str = "") -> typer.Typer:
     """The Typer app of a verb `function(flags, ...)`: its own options, and those of the spec as `flags`."""
     app = typer.Typer(add_completion=False, rich_markup_mode=markup())
-    app.command(cls=SpecCommand, help=help)(takes_spec(function))
+    app.command(cls=SpecCommand, help=help_text(name, details))(with_spec_options(function))
     return app
 
 
-def takes_spec(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a function that takes `flags` the options of the spec; `flags` has those that were given."""
+def with_spec_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of the spec to a function that takes `flags`, which gets those that the user set."""
     own = [param for name, param in inspect.signature(function, eval_str=True).parameters.items() if name != "flags"]
 
     def verb(**given: Any) -> Any:
         words = given.pop(WORDS)
         flags = {name: given.pop(name) for name in LaunchSpec.model_fields}
         flags = {name: value for name, value in flags.items() if value is not None}
-        return function(with_words(flags, words or []), **given)
+        return function(with_command_words(flags, words or []), **given)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     params = [param.replace(kind=keyword) for param in own]
@@ -61,68 +62,71 @@ def takes_spec(function: Callable[..., Any]) -> Callable[..., Any]:
     return verb
 
 
-def with_words(flags: dict[str, Any], words: list[str]) -> dict[str, Any]:
-    """The flags, with the words after -- as the command."""
+def with_command_words(flags: dict[str, Any], words: list[str]) -> dict[str, Any]:
+    """The flags, with the words after -- as --command."""
     if not words:
         return flags
     if "command" in flags:
-        hint = "keep one of them"
-        raise UsageError("--command and a command after -- are both given", at="flag --command, --", hint=hint)
+        hint = "use one of them"
+        raise UsageError("--command and a command after -- are mutually exclusive", at="flag --command, --", hint=hint)
     if len(words) == 1 and any(char.isspace() for char in words[0]):
-        hint = f"take the quotes away: -- {words[0]}, or write --command {shlex.quote(words[0])}"
-        raise UsageError("the command after -- is one quoted word, so it would name a program", at="--", hint=hint)
+        hint = f"remove the quotes: -- {words[0]}, or use --command {shlex.quote(words[0])}"
+        message = "the command after -- is one quoted word, which would be the name of a program"
+        raise UsageError(message, at="--", hint=hint)
     return {**flags, "command": shlex.join(words)}
 
 
-# Of other lists an empty flag takes back what the files say. Here it would be a job that does not wait, or is alone.
-_NEVER_EMPTY = ("after", "after_ok", "after_any", "after_notok", "worker_group")
+# An empty flag clears other lists. For these it would silently drop a dependency or a worker group.
+_NEVER_EMPTY = (*DEPENDENCIES, "worker_group")
 
 
 def resolve(
     flags: dict[str, Any], embedded: EmbeddedSpec | None = None, only: Collection[str] | None = None
 ) -> config_resolve.Resolution:
-    """All layers as this process sees them; warnings are printed."""
+    """Merge all layers of configuration, and print the warnings."""
     for name in _NEVER_EMPTY:
         if "" in (flags.get(name) or ()):
-            raise UsageError(f"{flag_name(name)} is empty", at=f"flag {flag_name(name)}", hint="is a variable not set?")
+            hint = "check whether a shell variable is unset"
+            raise UsageError(f"{flag_name(name)} is empty", at=f"flag {flag_name(name)}", hint=hint)
     try:
         cwd = Path.cwd()
     except FileNotFoundError:
-        raise UsageError("the current directory does not exist any more", hint="cd to one that does") from None
-    found = config_resolve.resolve(flags, os.environ, cwd, embedded, only)
-    for text in found.warnings:
+        raise UsageError("the current directory no longer exists", hint="cd to an existing directory") from None
+    resolution = config_resolve.resolve(flags, os.environ, cwd, embedded, only)
+    for text in resolution.warnings:
         warn(text)
-    for text in found.notes:
+    for text in resolution.notes:
         note(text)
-    return found
+    return resolution
 
 
 def read_script(path: str | None) -> EmbeddedSpec | None:
-    """The spec in the header of the script that --from names."""
+    """Read the spec in the header of the script that --from names."""
     if path is None:
         return None
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise UsageError(f"--from cannot be read: {why}", at=path, hint="give a script of slurm-launch") from None
+        raise UsageError(f"cannot read the script of --from: {why}", at=path, hint="use a generated script") from None
     return read_embedded(text, path)
 
 
-def points_from(embedded: EmbeddedSpec | None, found: config_resolve.Resolution) -> Points | None:
-    """The points that stand in the script of --from; None when there are others now, or none."""
-    if embedded is None or not any(found.values.get(name) for name in ("sweep", "sweep_file")):
+def embedded_points(embedded: EmbeddedSpec | None, resolution: config_resolve.Resolution) -> Points | None:
+    """The sweep points in the script of --from; None if there are none, or if the sweep was changed."""
+    if embedded is None or not any(resolution.values.get(name) for name in ("sweep", "sweep_file")):
         return None
-    here = {source for name in ("sweep", "sweep_file") for source in found.sources[name] if name in found.values}
-    return embedded.points if all(source.startswith(f"{embedded.script} (") for source in here) else None
+    names = [name for name in ("sweep", "sweep_file") if name in resolution.values]
+    sources = {source for name in names for source in resolution.sources[name]}
+    return embedded.points if all(source.startswith(f"{embedded.script} (") for source in sources) else None
 
 
-def origin(found: config_resolve.Resolution) -> EmbeddedSpec:
-    """What the script's header is to say about where its values come from."""
-    return EmbeddedSpec(own=found.own, site=found.site)
+def header_spec(resolution: config_resolve.Resolution) -> EmbeddedSpec:
+    """The spec for the header of the script, with the site's values apart."""
+    return EmbeddedSpec(own=resolution.own, site=resolution.site)
 
 
-# Everything is taken as text: the checks are the spec's own, with messages of one kind wherever a value comes from.
+# Every value is passed as text to the checks of the spec, so that messages are the same for flags, variables and files.
 
 
 def _annotation(name: str) -> Any:
@@ -165,7 +169,7 @@ def _completion(name: str, choices: list[str]) -> Callable[[str], list[str]] | N
     def complete(incomplete: str) -> list[str]:
         return [choice for choice in choices if choice.startswith(incomplete)]
 
-    complete.__annotations__ = {"incomplete": str}  # Typer reads them as types, not as text
+    complete.__annotations__ = {"incomplete": str}  # Typer needs the type itself, not its name
     return complete
 
 
@@ -183,28 +187,27 @@ def _is_switch(name: str) -> bool:
 
 
 class SpecCommand(TyperCommand):
-    """A command with many options: grouped in plain help too, and strict about words before the --."""
+    """A command with many options: grouped in plain help too, and strict about words before the `--`."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         for param in self.params:
             if param.name in LaunchSpec.model_fields:
-                # Typer would build a pydantic adapter for each: 8 ms to turn text into text
+                # Typer would build a pydantic adapter for each option, only to turn text into text: 8 ms of CPU time
                 setattr(param, "process_value", lambda _, value: value)  # noqa: B010
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         given = list(args)
         rest = super().parse_args(ctx, args)
         words = list(ctx.params.get(WORDS) or ())
-        after = [given[place + 1 :] for place, arg in enumerate(given) if arg == "--"]
-        if words and words not in after and not ctx.resilient_parsing:
-            stray = words[0]
+        after_dashes = [given[index + 1 :] for index, arg in enumerate(given) if arg == "--"]
+        if words and words not in after_dashes and not ctx.resilient_parsing:
             hint = "quote the value it belongs to, or put -- before the command: slurm-launch ... -- python train.py"
-            raise UsageError(f"unexpected word {stray!r}", hint=hint)
+            raise UsageError(f"unexpected argument {words[0]!r}", hint=hint)
         return rest
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """The plain help, by groups."""
+        """Write the plain help, by groups."""
         groups: dict[str, list[Any]] = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
