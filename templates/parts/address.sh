@@ -1,4 +1,4 @@
-# Not loopback, link-local or a container's; the one that the node's name means, else that which reaches another node, else any.
+# Not loopback, link-local or a container bridge: the address of the node's name, else the one that reaches another node, else any.
 find_address() { # sets head_ip
   local family mine='' address
   for family in ${ip_family:-4 6}; do
@@ -10,6 +10,6 @@ find_address() { # sets head_ip
     [[ $'\n'$mine$'\n' != *$'\n'$address$'\n'* ]] || { head_ip=$address && return; }
   done
   end 78 no-address "$head has no usable address: IPv${ip_family:-4 or 6}${interface:+, interface $interface}" \
-    "choose with --interface or --ip-family; 'ip -br addr' on the node lists what there is" "$head"
+    "choose with --interface or --ip-family; 'ip -br addr' on the node lists the addresses" "$head"
 }
 addresses_of() { getent ahosts "$1" | cut -d ' ' -f 1; }

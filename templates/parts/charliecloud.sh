@@ -1,3 +1,3 @@
-image_env=() worker_image_env=() # the image's own variables, where ch-run can have them from
+image_env=() worker_image_env=() # loads the image's own variables, if it has any
 [[ ! -e $image/ch/environment ]] || image_env=(--set-env)
 [[ ! -e ${worker_image-$image}/ch/environment ]] || worker_image_env=(--set-env)

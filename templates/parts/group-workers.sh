@@ -1,4 +1,4 @@
-start_workers() { # a srun for each; beyond 32 of them, sruns that share the nodes. None reaches over two groups.
+start_workers() { # one srun per worker; beyond 32 workers, sruns of several nodes. No srun spans two groups.
   local group first last size sruns code plain=("${srun_args[@]}") srun_args node_code=${node_code%$'\n'*}
   code=$node_code$'\n'$(declare -f group_flags)
   for ((group = 1; group < ${#group_first[@]}; group++)); do
@@ -11,12 +11,12 @@ start_workers() { # a srun for each; beyond 32 of them, sruns that share the nod
   done
   as_group 0
 }
-group_flags() { # LABELS RESOURCES: on a node, what its group tells Ray; your own --ray-worker-arg come after it
+group_flags() { # LABELS RESOURCES: on a node, adds those of its group for Ray; your --ray-worker-arg come after them
   local asks='from ray.scripts.scripts import start; print(*(p.help for p in start.params if p.name == "labels"))'
   [[ ! $2 ]] || ray_worker_args=("--resources=$2" "${ray_worker_args[@]}")
   [[ ! $1 ]] || case $(timeout 60 "${worker_enter[@]}" bash -c 'p=$(command -v ray) p=${p%/*}/python3 && [[ -x $p ]] || p=python3; exec "$p" -c "$0"' "$asks" </dev/null 2>/dev/null) in
-    *JSON*) ray_worker_args=("--labels={\"$(sed 's/=/":"/g; s/,/","/g' <<<"$1")\"}" "${ray_worker_args[@]}") ;; # so an older Ray takes them
+    *JSON*) ray_worker_args=("--labels={\"$(sed 's/=/":"/g; s/,/","/g' <<<"$1")\"}" "${ray_worker_args[@]}") ;; # the format of an older Ray
     *?*) ray_worker_args=("--labels=$1" "${ray_worker_args[@]}") ;;
-    *) echo "said ${SLURMD_NODENAME:-$(hostname)} this Ray knows no labels, so it starts without $1" ;;
+    *) echo "said ${SLURMD_NODENAME:-$(hostname)} this Ray does not support labels: it starts without $1" ;;
   esac
 }

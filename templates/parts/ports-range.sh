@@ -1,5 +1,5 @@
-# The range is cut into blocks, so that jobs that meet on a node use different ports; which one is tried first depends on
-# the job's id. free_block ATTEMPT CPUS: sets block, the first port of one in which nobody listens, and block_last.
+# The range is divided into blocks, so that jobs on the same node use different ports; which one is tried first depends on
+# the job ID. free_block ATTEMPT CPUS: sets block, the first port of a block in which nothing listens, and block_last.
 free_block() {
   local size=$((16 + 4 * $2)) blocks try used p
   ((size <= port_last - port_first + 1)) || size=$((port_last - port_first + 1))
@@ -14,7 +14,7 @@ free_block() {
 }
 pick_port() {
   free_block "$((attempt++))" "$SLURM_CPUS_ON_NODE" || end 70 head-failed "no free block of ports in $port_first-$port_last on $head" \
-    "give a wider --port-range" "$head"
+    "use a wider --port-range" "$head"
   port=$block
 }
 # The block's first ports are for Ray's services (the head's GCS, Ray Client and dashboard have 0 to 2), the rest for workers.

@@ -1,4 +1,4 @@
-# Below the kernel's own range, if there is room; by the job's id, so that jobs do not clash; not where somebody listens (0A).
+# Below the kernel's ephemeral range, if there is room; derived from the job ID, so that jobs do not clash; not in use (0A).
 pick_port() { # sets port, the first of three for the head (GCS, Ray Client, dashboard)
   local low && read -r low _ </proc/sys/net/ipv4/ip_local_port_range && ((low > 16384)) || low=32768
   port=$((low - 10000 + (SLURM_JOB_ID + 997 * attempt++) % 2500 * 4))

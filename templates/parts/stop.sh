@@ -1,4 +1,4 @@
-stop_cluster() { # OUTCOME: the command gets SIGTERM and ten seconds, then SIGKILL; every node is told to end its own Ray
+stop_cluster() { # OUTCOME: the command gets SIGTERM and ten seconds, then SIGKILL; every node is ordered to stop its Ray
   local order='stop and keep the logs.'
   [[ ! ${command_pid-} ]] || { kill -- "-$command_pid" && ! gone 10 "-$command_pid" && kill -KILL -- "-$command_pid"; } 2>/dev/null; [[ $1 == retry ]] || say stopping
   [[ $1 != @(ok|retry) || ${keep_ray_logs-} ]] || order=stop.; tell "$order"
@@ -7,4 +7,4 @@ stop_cluster() { # OUTCOME: the command gets SIGTERM and ten seconds, then SIGKI
 }
 tell() { for fd in "${step_fds[@]}"; do { echo "$1 $1" >&"$fd"; } 2>/dev/null; done; } # ORDER, to every node: twice, see tick; some may be gone already
 gone() { for ((i = $1 * 10; i > 0; i--)); do kill -0 -- "${@:2}" 2>/dev/null || return 0; pause 0.1; done; false; } # SECONDS PID...
-pause() { read -r -t "$1" -u "$silence" _ || :; } # SECONDS, at the cost of no process
+pause() { read -r -t "$1" -u "$silence" _ || :; } # SECONDS, without starting a process
