@@ -31,7 +31,7 @@ soak: packages $(VENV)/.ready
 	SOAK_ROUNDS=10 $(BIN)/python -m pytest tests/slurm/test_shared_nodes.py -k same_moment
 
 # The templates and golden scripts are not formatted yet.
-FORMATTED := -i 2 -ci benchmarks/ways/*.sh .ci/run
+FORMATTED := -i 2 -ci benchmarks/ways/*.sh .ci/run tests/testbed/*.sh tests/testbed/enter
 check: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

@@ -1,4 +1,4 @@
-"""The options of our own test runs."""
+"""Options for pytest."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden/*.sh with what is rendered now")
+    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden with what is rendered now")

@@ -1,4 +1,4 @@
-"""A program on a terminal of its own, as a person at a keyboard has it."""
+"""Run a program in a pseudo-terminal, as an interactive user would."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 
 
 class Terminal:
-    """Starts a program in a pseudo-terminal; for a `with` block, at the end of which it is killed.
+    """Start a program in a pseudo-terminal; use in a `with` block, at the end of which the program is killed.
 
-    `setsid --ctty --wait` as its first words makes the terminal the controlling one, so that Ctrl-C is a signal."""
+    With `setsid --ctty --wait` in front of the command, the terminal is the controlling one and Ctrl-C is a signal."""
 
     def __init__(
         self,
@@ -55,16 +55,16 @@ class Terminal:
         os.write(self._fd, text.encode())
 
     def wait_for(self, pattern: str, seconds: float = 60) -> str:
-        """Until the screen shows it, behind what was waited for before; returns what it is."""
+        """Wait until the pattern appears after the previous match; returns the match."""
         deadline = time.monotonic() + seconds
         while (found := re.search(pattern, self.screen)) is None:
             if not self._read(deadline):
-                raise AssertionError(f"{pattern!r} did not come:\n{self.screen}")
+                raise AssertionError(f"{pattern!r} did not appear:\n{self.screen}")
         self.screen = self.screen[found.end() :]
         return found[0]
 
     def end(self, seconds: float = 60) -> int:
-        """The exit code, when the program has ended; `screen` is all that was not waited for."""
+        """Wait for the end of the program and return its exit code; `screen` has the remaining output."""
         deadline = time.monotonic() + seconds
         while self._read(deadline):
             pass
@@ -74,7 +74,7 @@ class Terminal:
         ready, _, _ = select.select([self._fd], [], [], max(0.0, deadline - time.monotonic()))
         try:
             data = os.read(self._fd, 1 << 16) if ready else b""
-        except OSError:  # nobody has the terminal any more
+        except OSError:  # no process has the terminal open any more
             return False
         self.screen += data.decode(errors="replace")
         return bool(data)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stage import ROOT, Rehearsed, begin, left, warn
+from tests.fake_slurm import ROOT, RehearsalProcess, leftovers, send_warning, start_rehearsal
 
 EXAMPLES = ROOT / "examples"
 PATH = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
@@ -27,10 +27,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "examples"
 
 
-def rehearsed(folder: Path, *arguments: str) -> Rehearsed:
-    done = begin(folder, *arguments, env={**os.environ, "PATH": PATH}).wait()
+def rehearsed(folder: Path, *arguments: str) -> RehearsalProcess:
+    done = start_rehearsal(folder, *arguments, env={**os.environ, "PATH": PATH}).wait()
     assert done.code == 0, done.out + done.err
-    assert left(int(done.out.split(" job=")[1].split()[0])) == []
+    assert leftovers(int(done.out.split(" job=")[1].split()[0])) == []
     return done
 
 
@@ -67,16 +67,16 @@ def test_tune(folder: Path) -> None:
 
 @real_ray
 def test_checkpoint(folder: Path) -> None:
-    """Two lives. The warning is ours: by the clock it might come before the command has begun."""
+    """Two attempts. The test sends the warning itself: by the clock it could come before the command has started."""
     flags = ["--num-nodes", "1", "--run-dir", ".", "--time", "60", "--signal-before", "30", "--requeue"]
     command = ["--", "python", "checkpoint.py", "--steps", "80"]
-    running = begin(folder, *flags, *command, env={**os.environ, "PATH": PATH}).wait_for("life 0")
-    warn(running.job_id)
+    running = start_rehearsal(folder, *flags, *command, env={**os.environ, "PATH": PATH}).wait_for("attempt 0")
+    send_warning(running.job_id)
     done = running.wait()
     assert done.code == 0, done.out + done.err
     assert " requeue restart=1 reason=time-limit" in done.out, done.out
     saved = done.out.split("saved after step ")[1].split()[0]
-    assert f"life 1: going on after step {saved}\n" in done.out, done.out
+    assert f"attempt 1: continuing after step {saved}\n" in done.out, done.out
     assert "the sum of 1 to 80 is 3240" in done.out
 
 

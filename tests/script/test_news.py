@@ -83,7 +83,7 @@ def test_a_lost_node_has_not_joined(tmp_path: Path) -> None:
     ("version", "warned"), [("2.9.3", True), ("2.40.0", True), ("2.52.0", False), ("2.60.0", False)]
 )
 def test_a_ray_without_tokens_is_told(tmp_path: Path, version: str, warned: bool) -> None:
-    assert (f"warning Ray {version} knows no tokens" in after(tmp_path, f"echo ray {version} client")) == warned
+    assert (f"warning Ray {version} does not support tokens" in after(tmp_path, f"echo ray {version} client")) == warned
 
 
 def test_a_step_that_is_gone_before_it_gets_its_token(tmp_path: Path) -> None:

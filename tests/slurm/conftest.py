@@ -1,4 +1,4 @@
-"""The real Slurm cluster that these tests share."""
+"""Fixtures: the real Slurm cluster that these tests share."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 from tests.slurm.jobs import OLD_RAY, ROOT, VENV
 from tests.testbed import Cluster, unavailable_reason, venv_binds
 
-# Another Slurm than the machine's own: `make matrix` says trixie.
+# A Debian release with another Slurm version: `make matrix` sets it to trixie.
 SUITE = os.environ.get("TESTBED_SUITE", "host")
 
 
 def need_cluster(accounting: bool = False) -> None:
-    """Skip, or in CI fail, where no cluster can be had: there nobody would notice that nothing is tested."""
+    """Skip if no cluster can run here. In CI fail instead: a skip would go unnoticed."""
     reason = unavailable_reason(accounting)
     if reason is None and not (VENV / "bin/ray").exists():
         reason = f"no Ray in {VENV}: run `make test`"
@@ -40,19 +40,19 @@ def _shared() -> Iterator[Cluster]:
 
 
 def left_behind(cluster: Cluster) -> list[str]:
-    """Processes and files of a job that should have gone with it."""
+    """Processes and files that jobs left on the nodes."""
     found = [str(process) for process in cluster.leftovers(5)]
     for node in cluster.nodes:
         for folder in ("/tmp", "/dev/shm"):
             for path in cluster.node_path(node, folder).iterdir():
-                if path.stat(follow_symlinks=False).st_uid:  # root's are the testbed's own
+                if path.stat(follow_symlinks=False).st_uid:  # root's belong to the testbed
                     found.append(f"{node}:{folder}/{path.name}")
     return found
 
 
 @pytest.fixture
 def cluster(_shared: Cluster) -> Iterator[Cluster]:
-    """Six idle nodes. Whatever a test does with them, nothing of its jobs may stay on a node."""
+    """A cluster of six idle nodes. Jobs must leave nothing on a node, whatever the test does."""
     _shared.reset()
     yield _shared
     busy = _shared.squeue()
@@ -63,7 +63,7 @@ def cluster(_shared: Cluster) -> Iterator[Cluster]:
 
 @pytest.fixture
 def make_cluster() -> Iterator[Callable[..., Cluster]]:
-    """A cluster of the test's own, where the shared one does not fit."""
+    """Start a separate cluster, with other options than the shared one."""
     need_cluster()
     started: list[Cluster] = []
 

@@ -1,4 +1,4 @@
-"""A user at the login node of the test cluster, who launches runs and looks after them with the command line."""
+"""A user on the login node of the test cluster, who uses slurm-launch from the command line."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from tests.testbed import Cluster
 
 
 def read_until(process: subprocess.Popen[str], pattern: str, seconds: float = 90, stream: IO[str] | None = None) -> str:
-    """What a process says on its stdout, or that stream, to the end of the line in which the pattern is found.
+    """Read the stdout of a process, or that stream, up to the end of the line that matches the pattern.
 
-    Read byte by byte, past Python's buffer: so communicate() gets all the rest.
+    Reads byte by byte and unbuffered, so that communicate() returns all the rest.
     """
     stream = stream or process.stdout
     assert stream
-    deadline, said, line = time.monotonic() + seconds, b"", b""
+    deadline, output, line = time.monotonic() + seconds, b"", b""
     while not (line.endswith(b"\n") and re.search(pattern, line.decode(errors="replace"))):
         line = b"" if line.endswith(b"\n") else line
         ready, _, _ = select.select([stream], [], [], max(0, deadline - time.monotonic()))
         byte = os.read(stream.fileno(), 1) if ready else b""
-        why = "it ended" if ready else f"{seconds} s are over"
-        said, line = said + byte, line + byte
-        assert byte, f"{pattern!r} did not come, {why}:\n{said.decode(errors='replace')}"
-    return said.decode(errors="replace")
+        why = "it ended" if ready else f"timeout after {seconds} s"
+        output, line = output + byte, line + byte
+        assert byte, f"{pattern!r} did not appear, {why}:\n{output.decode(errors='replace')}"
+    return output.decode(errors="replace")
 
 
 class Desk:
-    """In a directory and with an index of runs of its own."""
+    """A user with their own directory and index of runs."""
 
     def __init__(self, cluster: Cluster, user: str = "alice", home: str | None = None) -> None:
         self.cluster = cluster
@@ -51,13 +51,13 @@ class Desk:
         return [self.python, "-m", "slurm_launch", *words]
 
     def call(self, *words: str, stdin: str | None = None, timeout: float = 90) -> subprocess.CompletedProcess[str]:
-        """One call of slurm-launch."""
+        """Run slurm-launch once."""
         return self.cluster.run(
             self.argv(*words), user=self.user, env=self.env, cwd=self.home, stdin=stdin, timeout=timeout
         )
 
     def terminal(self, *words: str) -> Terminal:
-        """The same, on a terminal: inside of the cluster, so that Ctrl-C does not hit the way into it."""
+        """The same on a terminal inside the cluster, so that Ctrl-C does not end the connection to it."""
         env = self.env | {"TERM": "xterm", "NO_COLOR": "1"}
         argv = ["setsid", "--ctty", "--wait", *self.argv(*words)]
         return Terminal(self.cluster._argv(argv, self.user, None, env, self.home))
@@ -66,14 +66,14 @@ class Desk:
         return self.cluster.popen(self.argv(*words), user=self.user, env=self.env, cwd=self.home)
 
     def launch(self, *flags: str, ray: Path | None = None) -> Run:
-        """Submit; without `ray`, the environment that holds it, Ray only stands there."""
+        """Submit a run; `ray` is the virtual environment with Ray, by default a fake `ray` is used."""
         bin_folder = f"export PATH={ray}/bin:$PATH" if ray else standing_ray(self.cluster)
         done = self.call("--exp-name", "test", "--cpus-per-task", "1", "--load-env", bin_folder, "--json", *flags)
         assert done.returncode == 0, done.stderr
         return self.record(json.loads(done.stdout)["record"])
 
     def record(self, path: str) -> Run:
-        """As the user reads it: for runs.read it would lie in another place."""
+        """Read a record by its path in the cluster; records.read would expect it at the same path on this machine."""
         return Run(**json.loads(self.cluster.path(path).read_text()))
 
     def log(self, run: Run, task: str = "") -> str:
@@ -81,15 +81,15 @@ class Desk:
         return path.read_text() if path.exists() else ""
 
     def wait_for(self, run: Run, text: str, task: str = "", seconds: float = 150) -> None:
-        """Until the log says so."""
+        """Wait until the pattern appears in the log."""
         deadline = time.monotonic() + seconds
         while not re.search(text, log := self.log(run, task)):
             over = time.monotonic() > deadline or " end outcome=" in log
-            assert not over, f"{text!r} did not come:\n{log}"
+            assert not over, f"{text!r} did not appear:\n{log}"
             time.sleep(0.1)
 
     def up(self, run: Run, task: str = "") -> Run:
-        """Until the command runs, and has said so by `echo up`."""
+        """Wait until the command has printed `up`."""
         self.wait_for(run, r"\nup\n", task)
         return run
 
@@ -97,10 +97,10 @@ class Desk:
         return sorted(job["JobState"] for job in self.cluster.jobs(str(run.job_id)))
 
     def file(self, name: str, text: str) -> str:
-        """Write a file of the user's; returns its path."""
+        """Write a file as the user and return its path."""
         path = f"{self.home}/{name}"
         self.cluster.run(["tee", path], user=self.user, stdin=text, check=True)
         return path
 
 
-WAIT = "echo up; exec sleep 600"  # a command that waits to be ended
+WAIT = "echo up; exec sleep 600"  # a command that runs until it is ended

@@ -1,4 +1,4 @@
-"""Launch a job on the test cluster as alice would, and read what it left."""
+"""Submit a job on the test cluster as the user alice, and read its files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from slurm_launch import LaunchSpec
 from slurm_launch.rendering.render import render_script
-from tests import stage
+from tests import fake_slurm
 from tests.testbed import Cluster
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +24,7 @@ _numbers = count(1)
 
 @dataclass
 class Job:
-    """A job of ours: submitted, perhaps ended."""
+    """A submitted job."""
 
     cluster: Cluster
     id: str
@@ -43,7 +43,7 @@ class Job:
 
     @property
     def output(self) -> list[str]:
-        """The lines of the command's own output."""
+        """The lines of the command's output."""
         return [line for line in self.log.splitlines() if not line.startswith("[slurm-launch]")]
 
     @property
@@ -52,7 +52,7 @@ class Job:
 
     @property
     def end(self) -> dict[str, str]:
-        """The last line of the log, taken apart."""
+        """The fields of the last line of the log."""
         last = self.log.splitlines()[-1]
         assert " end outcome=" in last, self.log
         return {key: plain or quoted for key, quoted, plain in re.findall(r'([a-z-]+)=(?:"([^"]*)"|(\S+))', last)}
@@ -70,21 +70,21 @@ class Job:
         return self
 
     def wait_for(self, text: str, timeout: float = 60) -> Job:
-        """Until the log says so."""
+        """Wait until the pattern appears in the log."""
         import time
 
         for _ in range(int(timeout * 10)):
             if re.search(text, self.log):
                 return self
             time.sleep(0.1)
-        raise AssertionError(f"{text!r} did not come within {timeout} s:\n{self.log}")
+        raise AssertionError(f"{text!r} did not appear within {timeout} s:\n{self.log}")
 
 
 def submit(
     cluster: Cluster, *, user: str = "alice", ray: Path = VENV, sbatch: tuple[str, ...] = (), **options: Any
 ) -> Job:
-    """Render with these options and submit; ray=... is the environment that holds Ray."""
-    # The dashboard is a fifth of a bring-up's work; the tests for which it could matter ask for it.
+    """Render a script with these options and submit it; `ray` is the virtual environment with Ray."""
+    # The dashboard is a fifth of the work of a bring-up; tests that need it enable it.
     options = {"exp_name": "test", "cpus_per_task": 1, "command": "true", "dashboard": False, **options}
     options["load_env"] = [f"export PATH={shlex.quote(str(ray / 'bin'))}:$PATH", *options.get("load_env", [])]
     spec = LaunchSpec(**options)
@@ -101,12 +101,12 @@ def run(cluster: Cluster, timeout: float = 90, **options: Any) -> Job:
 
 
 def python(code: str) -> str:
-    """A command that runs this Python code."""
+    """A shell command that runs this Python code."""
     return f"python3 -c {shlex.quote(code)}"
 
 
 def wrapped_ray(cluster: Cluster, code: str, ray: str = f"{VENV}/bin/ray") -> str:
-    """Shell code for load_env that puts a `ray` before the real one which runs this code first."""
+    """Shell code for load_env that adds a `ray` to PATH which runs this code before the real one."""
     folder = f"{HOME}/wrapped-{next(_numbers)}"
     script = f'#!/bin/bash\n{code}\nexec "{ray}" "$@"\n'
     cluster.run(["mkdir", folder], check=True)
@@ -116,12 +116,14 @@ def wrapped_ray(cluster: Cluster, code: str, ray: str = f"{VENV}/bin/ray") -> st
 
 
 def standing_ray(cluster: Cluster, python: str = "/usr/bin/python3") -> str:
-    """Shell code for load_env that puts a `ray` before the real one which only stands there: it takes no time.
+    """Shell code for load_env that adds a fake `ray` to PATH, which starts in no time.
 
-    It tells where it was started."""
-    ray = stage.RAY.replace("{python}", python).replace("\n", f'\necho "$SLURMD_NODENAME" >>{HOME}/started\n', 1)
+    It appends the node's name to ~/started."""
+    ray = fake_slurm.FAKE_RAY.replace("{python}", python).replace(
+        "\n", f'\necho "$SLURMD_NODENAME" >>{HOME}/started\n', 1
+    )
     cluster.run(["mkdir", "-p", f"{HOME}/standing"], check=True)
-    for name, text in (("ray", ray), ("python3", stage.PYTHON)):
+    for name, text in (("ray", ray), ("python3", fake_slurm.FAKE_PYTHON)):
         cluster.run(["tee", f"{HOME}/standing/{name}"], stdin=text, check=True)
         cluster.run(["chmod", "755", f"{HOME}/standing/{name}"], check=True)
     return f"export PATH={HOME}/standing:$PATH"

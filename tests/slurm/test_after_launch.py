@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import time
 import uuid
@@ -204,27 +205,27 @@ class Ending:
 
 
 ENDINGS = {
-    "good": Ending(0, "ended well (", "not-failed", "it has not failed: ", "ended well"),
+    "good": Ending(0, "completed (", "not-failed", "it has not failed: ", "completed"),
     "bad": Ending(
         3,
-        "has ended: its command failed with exit code 3 (",
+        "failed: its command exited with code 3 (",
         "command-failed",
-        "not sure: the command ended with code 3; ",
+        "not sure: the command exited with code 3; ",
         "failed with exit code 3",
     ),
     "late": Ending(
         5,
-        "reached its time limit: the time limit was reached (",
+        "timed out: the time limit was reached (",
         "time-limit",
         "the time limit was reached\n",
-        "reached its time limit",
+        "timed out",
     ),
     "stopped": Ending(
         5,
-        "was cancelled: the job was ended from outside (",
+        "was canceled: the job was terminated externally (",
         "cancelled",
-        "the job was cancelled by `slurm-launch cancel`, at ",
-        "was cancelled",
+        "the job was canceled by `slurm-launch cancel`, at ",
+        "was canceled",
     ),
 }
 
@@ -260,7 +261,7 @@ class Story:
             "queued",
             "squeue",
         )
-        assert "it is held" in held["in_words"]
+        assert "held by the user" in held["in_words"]
         assert (held["nodes"], held["times"]["started"]) == (None, None)
         assert alice.list("--exp", "good", "--state", "pending") == {"good": "PENDING"}
         for run in (self.late, self.stopped, self.again):
@@ -278,7 +279,7 @@ class Story:
         alice.wait_for(self.good, "")  # the log is there: Slurm calls the job RUNNING a moment before
         told = alice.status(self.good)
         assert told["state"] == "RUNNING"
-        assert (told["phase"], told["in_words"]) == ("environment", "runs: the environment is being loaded")
+        assert (told["phase"], told["in_words"]) == ("environment", "running: loading the environment")
         assert (told["num_nodes"], told["joined"], told["address"]) == (2, [], None)
         alice.touch("env")
         alice.wait_for(self.good, " starting ")
@@ -291,7 +292,7 @@ class Story:
         assert (told["phase"], sorted(told["joined"])) == ("command", ["n1", "n2"])
         assert alice.list("--state", "active")["good"] == "RUNNING"
         shown = alice.call("status", self.good.log).stdout
-        assert "the command is at work" in shown
+        assert "RUNNING: running your command" in shown
         assert "running since" in shown
         self.verbs_while_it_runs(told["address"])
         alice.touch("done")
@@ -305,8 +306,8 @@ class Story:
         assert (attached.returncode, out, err) == (9, f"{address} on n1\n", "")
         dashboard, why, log = self.alice.several(["dashboard", good], ["explain", good], ["logs", good])
         assert (dashboard[0], dashboard[1]) == (7, "")
-        assert f"the Ray 2.60.0 of job {good} has no dashboard installed" in dashboard[2]
-        assert (why[0], why[1].splitlines()[0]) == (0, "it has not failed: it runs")
+        assert f"job {good} uses Ray 2.60.0 without the dashboard installed" in dashboard[2]
+        assert (why[0], why[1].splitlines()[0]) == (0, "it has not failed: still running")
         assert (log[0], "\nUP\n" in log[1], " end outcome=" in log[1]) == (0, True, False)
 
     def requeue(self) -> None:
@@ -315,14 +316,14 @@ class Story:
         alice.wait_for(self.again, " end outcome=")
         told = until(lambda: (now := alice.status(self.again))["state"] == "PENDING" and now, "PENDING again")
         assert (told["phase"], told["outcome"], told["restarts"]) == ("queued", None, 1)
-        assert "a pause after a requeue" in told["in_words"]
+        assert "the delay after a requeue" in told["in_words"]
         alice.cluster.run(["scancel", str(self.again.job_id)], check=True)
 
     def end(self) -> None:
         stopped = str(self.stopped.job_id)
         done = self.alice.call("cancel", stopped)
         assert (done.returncode, done.stdout) == (0, f"job {stopped} has ended\n"), done.stderr
-        assert "been asked to end" in done.stderr
+        assert "the command has ten seconds" in done.stderr
         for run in self.all:
             self.alice.wait_end(run)
         for name, watching in self.watched.items():
@@ -369,7 +370,7 @@ class Story:
                 assert (code, out) == (7, ""), err
                 assert f"job {job} {end.in_words}" in err
             assert cancel[:2] == (0, ""), cancel
-            assert f"job {job} ({run.name}) has ended already" in cancel[2]
+            assert f"job {job} ({run.name}) has already ended" in cancel[2]
 
     def told_at_the_end(self, source: str, known: Mapping[str, str]) -> None:
         """By `status`, and by `list`: the states, the codes, the times, and who says so."""
@@ -386,12 +387,12 @@ class Story:
             assert (good["nodes"], good["partition"]) == ("n[1-2]", "main")
             assert (again["state"], again["in_words"], again["times"]["started"]) == (
                 "CANCELLED",
-                "was cancelled",
+                "was canceled",
                 None,
             )
         assert (bad["state"], bad["exit_code"], bad["outcome"]) == ("FAILED", 3, "command-failed")
         assert (late["state"], late["exit_code"], late["outcome"]) == ("TIMEOUT", None, "time-limit")
-        assert "reached its time limit" in late["in_words"]
+        assert "timed out" in late["in_words"]
         assert (stopped["state"], stopped["outcome"]) == ("CANCELLED", "ended-from-outside")
         assert (killed["state"], killed["outcome"]) == (known["killed"], None)
         assert [(task["id"], task["exit_code"]) for task in array["tasks"]] == [
@@ -447,7 +448,7 @@ def told_when_slurmctld_has_forgotten(story: Story) -> None:
     # A log that ends with `requeued` does not tell what became of the job while it waited.
     story.told_at_the_end("log", story.ends | {"killed": "UNKNOWN", "again": "UNKNOWN"})
     unknown = alice.call("status", str(story.killed.job_id)).stdout
-    assert "UNKNOWN: has left the queue without a trace" in unknown
+    assert "UNKNOWN: left the queue; its final state is unknown" in unknown
     alice.cluster.path(story.bad.log).unlink()
     story.forget()
     assert alice.status(story.bad)["state"] == "UNKNOWN"
@@ -507,7 +508,7 @@ def test_faults(cluster: Cluster) -> None:
     job = str(run.job_id)
     alice.wait_for(run, "\nUP")
 
-    # Slurm does not answer.
+    # slurmctld cannot be reached.
     impatient = ("-c", IMPATIENT)
     with silent_controller(cluster):
         done = alice.call("status", start=impatient)
@@ -525,7 +526,7 @@ def test_faults(cluster: Cluster) -> None:
     cluster.run(["chmod", "755", HOME, alice.home], check=True)
     stranger = {"XDG_STATE_HOME": "/home/bob/state"}
     done = alice.call("status", job, user="bob", env=stranger, cwd="/home/bob")
-    assert (done.returncode, f"no run is called '{job}'" in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, f"no run has the name or job ID '{job}'" in done.stderr) == (2, True), done.stderr
     done = alice.call("status", run.record, user="bob", env=stranger, cwd="/home/bob")
     assert (done.returncode, "cannot read the record: Permission denied" in done.stderr) == (2, True), done.stderr
     assert alice.list(user="bob", env=stranger) == {}
@@ -546,18 +547,18 @@ def test_faults(cluster: Cluster) -> None:
         record.write_text(text)
         (code, _, told), (listed, _, warned) = alice.several(["status", job], ["list"])
         assert (code, message in told) == (2, True), told
-        assert (listed, "1 record cannot be read" in warned) == (0, True), warned
+        assert (listed, "cannot read 1 record" in warned) == (0, True), warned
     record.unlink()
     done = alice.call("status", run.script)
-    assert (done.returncode, "there is no record beside this file" in done.stderr) == (2, True)
+    assert (done.returncode, "there is no record next to this file" in done.stderr) == (2, True)
     record.write_text(before)
     cluster.run(["chown", "alice:", run.record], user="root", check=True)
 
-    # The index, lost: the runs of this directory are found without it, and it is made anew.
+    # The index, lost: the runs of this directory are found without it, and it is rebuilt.
     # So are those of jobs in the queue.
-    index = cluster.path(f"{alice.home}/state/slurm-launch/runs.jsonl")
+    index = cluster.path(f"{alice.home}/state/slurm-launch/runs")
     for first in (alice.home, "/tmp"):
-        index.write_text("\0\0{torn")
+        shutil.rmtree(index)
         assert alice.list(cwd=first) == {"t": "RUNNING"}
         assert alice.call("status", job, cwd="/").returncode == 0, "now it is known again"
 

@@ -84,7 +84,7 @@ def test_a_command_inside_the_job(desk: Desk) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (9, f"{worker}\n{worker} {worker}\nhello you\n", "")
     done = desk.call("attach", "test", "--node", "n6", "--", "hostname")
     assert done.returncode == 2
-    assert f"n6 is no node of the job, which has {head} {worker}" in done.stderr
+    assert f"n6 is not a node of the job, which has {head} {worker}" in done.stderr
     assert desk.states(run) == ["RUNNING"]
 
 
@@ -149,13 +149,13 @@ def test_a_job_that_is_not_up_or_over(desk: Desk) -> None:
     for verb in ("attach", "dashboard"):
         done = desk.call(verb, str(held.job_id))
         assert done.returncode == 7
-        assert f"job {held.job_id} waits: it is held" in done.stderr
+        assert f"job {held.job_id} is pending: held by the user" in done.stderr
     desk.cluster.run(
         ["bash", "-c", f"until [[ $(squeue -h -j {loading.job_id} -o %t) == R ]]; do sleep 0.1; done"], check=True
     )
     done = desk.call("attach", str(loading.job_id))
     assert done.returncode == 7
-    assert "the environment is being loaded" in done.stderr
+    assert "loading the environment" in done.stderr
     assert f"slurm-launch watch {loading.name}" in done.stderr
     desk.cluster.run(["touch", gate], check=True)
     desk.up(loading)
@@ -163,7 +163,7 @@ def test_a_job_that_is_not_up_or_over(desk: Desk) -> None:
     desk.cluster.wait_job(str(loading.job_id))
     done = desk.call("attach", str(loading.job_id), "--", "true")
     assert done.returncode == 7
-    assert f"job {loading.job_id} was cancelled" in done.stderr
+    assert f"job {loading.job_id} was canceled" in done.stderr
 
 
 # cancel
@@ -193,14 +193,14 @@ while True:
     done = desk.call("cancel", "test")
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"job {run.job_id} has ended\n"
-    assert "asked to end" in done.stderr
+    assert "the command has ten seconds" in done.stderr
     assert "saved the weights\n" in desk.log(run), desk.log(run)
     assert desk.record(run.record).cancelled
     told = json.loads(desk.call("status", "test", "--json").stdout)
     assert told["state"] == "CANCELLED"
     again = desk.call("cancel", "test")
     assert (again.returncode, again.stdout) == (0, "")
-    assert f"job {run.job_id} ({run.name}) has ended already" in again.stderr
+    assert f"job {run.job_id} ({run.name}) has already ended" in again.stderr
 
 
 def test_what_waits_and_what_cannot_wait(desk: Desk) -> None:
@@ -214,13 +214,13 @@ def test_what_waits_and_what_cannot_wait(desk: Desk) -> None:
     done = desk.call("cancel", "--no-wait", "--json", str(deaf.job_id))
     assert json.loads(done.stdout)["cancelled"] == [{"id": deaf.job_id, "name": deaf.name, "ended": False}]
     with desk.terminal("cancel", str(deaf.job_id)) as person:
-        person.wait_for("asked to end")
+        person.wait_for("the command has ten seconds")
         person.type("\x03")
         assert person.end() == 130
-        assert "the cancellation goes on" in person.screen
+        assert "the cancellation continues" in person.screen
     done = desk.call("cancel", "--now", str(deaf.job_id))
     assert done.returncode == 0, done.stderr
-    assert "Ray ends at once" in done.stderr or "has ended already" in done.stderr
+    assert "Ray is killed at once" in done.stderr or "has already ended" in done.stderr
 
 
 def test_tasks_of_an_array(desk: Desk) -> None:
@@ -229,7 +229,7 @@ def test_tasks_of_an_array(desk: Desk) -> None:
         desk.up(run, task)
     done = desk.call("attach", str(run.job_id), "--", "true")
     assert done.returncode == 2
-    assert f"say which: {run.job_id}_0, {run.job_id}_1" in done.stderr
+    assert f"name one of: {run.job_id}_0, {run.job_id}_1" in done.stderr
     done = desk.call("attach", f"{run.job_id}_1", "--", "bash", "-c", "echo $SLURM_ARRAY_TASK_ID")
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
 
@@ -242,15 +242,15 @@ def test_tasks_of_an_array(desk: Desk) -> None:
 
     refused = desk.call("cancel", str(run.job_id))
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "this would end 4 jobs, and there is nobody to ask" in refused.stderr
+    assert "this would cancel 4 jobs, and there is no terminal to confirm on" in refused.stderr
     with desk.terminal("cancel", str(run.job_id)) as person:
-        person.wait_for(r"End these 4 jobs\? \[y/N\] ")
+        person.wait_for(r"Cancel these 4 jobs\? \[y/N\] ")
         person.type("no\n")
         assert person.end() == 0
-        assert "nothing was cancelled" in person.screen
+        assert "nothing was canceled" in person.screen
     assert "RUNNING" in desk.states(run)
     with desk.terminal("cancel", str(run.job_id)) as person:
-        person.wait_for(r"End these 4 jobs\? \[y/N\] ")
+        person.wait_for(r"Cancel these 4 jobs\? \[y/N\] ")
         person.type("y\n")
         assert person.end() == 0, person.screen
         assert f"job {run.job_id}_3 has ended" in person.screen
@@ -275,18 +275,16 @@ def test_a_job_that_is_not_the_users_own(desk: Desk) -> None:
     copied = put(bob, mine)
     done = bob.call("cancel", copied)
     assert done.returncode == 2
-    assert f"job {mine.job_id} is alice's by its record, and you are bob" in done.stderr
+    assert f"job {mine.job_id} belongs to alice according to its record; you are bob" in done.stderr
     done = bob.call("cancel", "--now", put(bob, mine, user="bob"))
     assert done.returncode == 2
-    assert f"job {mine.job_id} is not the one of {mine.name}, but another one: alice" in done.stderr
+    assert f"job {mine.job_id} does not belong to {mine.name}; it is another job: user alice" in done.stderr
 
     reused = put(desk, mine, job_id=str(other.job_id))
     done = desk.call("cancel", "-y", str(mine.job_id), reused)
     assert (done.returncode, done.stdout) == (2, "")
-    assert (
-        f"job {other.job_id} is not the one of {mine.name}, but another one: alice, 'other', {other.script}"
-        in done.stderr
-    )
+    whose = f"user alice, name 'other', script {other.script}"
+    assert f"job {other.job_id} does not belong to {mine.name}; it is another job: {whose}" in done.stderr
     assert (desk.states(mine), desk.states(other)) == (["RUNNING"], ["RUNNING"]), "not even the right one"
     assert not desk.record(mine.record).cancelled
 
@@ -300,5 +298,5 @@ def test_a_record_that_cannot_be_written(desk: Desk) -> None:
     done = desk.call("cancel", "test")
     desk.cluster.run(["chmod", "700", desk.home], check=True)
     assert done.returncode == 0, done.stderr
-    assert "the record cannot be changed" in done.stderr
+    assert "cannot update the record" in done.stderr
     assert done.stdout == f"job {run.job_id} has ended\n"

@@ -53,7 +53,7 @@ def opened(tunnel: subprocess.Popen[str]) -> int:
 
 def test_a_cluster_that_waits(desk: Desk) -> None:
     run = desk.launch("--idle", "-n", "2", ray=VENV)
-    desk.wait_for(run, "The cluster waits")
+    desk.wait_for(run, "The cluster is ready")
     name = str(run.job_id)
 
     done = desk.call("attach", name, "--", "python", "-", stdin=USE)
@@ -88,14 +88,14 @@ def test_a_cluster_that_waits(desk: Desk) -> None:
     assert opened(second) != port
     taken = desk.call("dashboard", name, "--open", "--port", str(port))
     assert taken.returncode == 2
-    assert f"port {port} of this machine cannot be used: Address already in use" in taken.stderr
+    assert f"cannot listen on port {port} of this machine: Address already in use" in taken.stderr
 
     done = desk.call("cancel", name)
     assert (done.returncode, done.stdout) == (0, f"job {name} has ended\n"), done.stderr
     for process in (tunnel, second):
         _, said = process.communicate(timeout=60)
         assert process.returncode == 7
-        assert f"the tunnel has ended with its job: job {name} " in said
+        assert f"the tunnel has closed: job {name} " in said
     assert token not in desk.log(run)
     assert token not in desk.cluster.path(run.record).read_text()
 
@@ -105,7 +105,7 @@ def test_ctrl_c_closes_the_tunnel_and_not_the_job(desk: Desk) -> None:
     run = desk.up(desk.launch("--command", WAIT))
     done = desk.call("dashboard", str(run.job_id))
     assert done.returncode == 7
-    assert "has no dashboard installed" in done.stderr
+    assert "without the dashboard installed" in done.stderr
     assert "pip install 'ray[default]'" in done.stderr
 
     listener = "from http.server import *; s = ThreadingHTTPServer(('127.0.0.1', 0), BaseHTTPRequestHandler)"
@@ -134,4 +134,4 @@ def test_ctrl_c_closes_the_tunnel_and_not_the_job(desk: Desk) -> None:
     assert f"job {off.job_id} was started without the dashboard" in done.stderr
     done = desk.call("dashboard", "off", "--token")
     assert done.returncode == 7
-    assert "asks for no token" in done.stderr
+    assert "needs no token" in done.stderr

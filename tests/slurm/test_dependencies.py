@@ -92,10 +92,10 @@ def test_a_chain_ends_when_the_work_is_done(desk: Desk) -> None:
     assert [task["state"] for task in told] == ["FAILED", "FAILED", "COMPLETED", "CANCELLED"]
     assert (told[-1]["id"], told[-1]["in_words"]) == (
         f"{done.job_id}_[3-4]",
-        "was not needed: the chain was over before it",
+        "was not needed: the chain ended before it",
     )
     explained = desk.call("explain", f"{done.job_id}_4")
-    assert "it has not failed: a link before it has ended the chain" in explained.stdout, explained
+    assert "it has not failed: an earlier link ended the chain" in explained.stdout, explained
     assert desk.call("watch", late.name).returncode == 0
     assert "outcome=time-limit" in desk.log(late, "_0")
     assert "outcome=ok" in desk.log(late, "_1")

@@ -83,5 +83,5 @@ def test_a_cluster_without_pyxis(cluster: Cluster) -> None:
     """srun itself would say: unrecognized option '--container-image=...'. tests/slurm/test_in_containers.py has it."""
     job = run(cluster, container_image="ubuntu:24.04")
     assert (job.code, job.end["outcome"]) == (79, "container-failed"), job.log
-    assert job.end["cause"] == "this cluster has no Pyxis: its srun knows no --container-image"
+    assert job.end["cause"] == "this cluster has no Pyxis: srun has no --container-image"
     assert "starting" not in job.phases

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from slurm_launch.explain.evidence import Facts, gather
+from slurm_launch.explain.evidence import JobFacts
 from slurm_launch.explain.explain import Explanation, explain
+from slurm_launch.explain.job_files import read_files
 from slurm_launch.slurm import jobs as slurm_jobs
 from tests.slurm.desk import read_until
 from tests.slurm.jobs import HOME, OLD_RAY, ROOT, VENV, Job, python, standing_ray, submit, wrapped_ray
@@ -32,7 +33,8 @@ def why(job: Job, timeout: float = 120) -> Explanation:
     job.wait(timeout)
     (state,) = slurm_jobs.parse_show_job(job.cluster.run(["scontrol", "show", "job", "-o", job.id], check=True).stdout)
     stem = job.cluster.path(f"{HOME}/{job.name}")
-    return explain(Facts(state.state, state.reason, state.code, state.signal, **gather(f"{stem}.log", f"{stem}.ray")))
+    files = read_files(f"{stem}.log", f"{stem}.ray")
+    return explain(JobFacts(state.state, state.reason, state.code, state.signal, files))
 
 
 def real(code: str) -> str:

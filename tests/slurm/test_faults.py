@@ -44,7 +44,7 @@ def test_a_node_without_ray(cluster: Cluster) -> None:
     missing = wrapped_ray(cluster, "[[ $SLURMD_NODENAME != n3 ]] || exec ray-is-missing", f"{OLD_RAY}/bin/ray")
     job = run(cluster, num_nodes=3, ray=OLD_RAY, load_env=[missing])
     failed(job, 71, "node-failed", "n3")
-    assert "n3 said: " in job.log
+    assert "[n3] " in job.log
     assert "not found" in job.log
 
 

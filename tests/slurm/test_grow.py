@@ -65,13 +65,13 @@ def test_a_node_joins_works_and_leaves(desk: Desk) -> None:
     assert "#SBATCH --time=10\n" in script
     desk.cluster.run(["scancel", "--batch", "--signal=USR1", str(more.job_id)], check=True)  # as Slurm before the limit
     assert desk.cluster.wait_job(str(more.job_id))["JobState"] == "COMPLETED", desk.log(more)
-    assert " leaving the time of this job is almost over\n" in desk.log(more)
+    assert " leaving this job is about to reach its time limit\n" in desk.log(more)
     assert "warning" not in desk.log(more), "it was drained"
     assert desk.cluster.wait_job(str(main.job_id))["JobState"] == "COMPLETED", desk.log(main)
     assert "DONE ['n1', 'n1']" in desk.log(main)
     assert " lost " not in desk.log(main)
     over = desk.call("grow", main.name)
-    assert (over.returncode, "ended well" in over.stderr) == (7, True), over.stderr
+    assert (over.returncode, "completed" in over.stderr) == (7, True), over.stderr
 
 
 def test_a_second_job_at_the_launch(desk: Desk) -> None:
@@ -84,7 +84,7 @@ def test_a_second_job_at_the_launch(desk: Desk) -> None:
     desk.cluster.run(["touch", go], check=True)
     assert desk.cluster.wait_job(str(main.job_id))["JobState"] == "COMPLETED", desk.log(main)
     assert desk.cluster.wait_job(str(more.job_id))["JobState"] == "COMPLETED", desk.log(more)
-    assert f" leaving the cluster of job {main.job_id} is over\n" in desk.log(more)
+    assert f" leaving the cluster of job {main.job_id} has ended\n" in desk.log(more)
 
 
 def test_a_heterogeneous_job_grows(desk: Desk) -> None:

@@ -1,4 +1,4 @@
-"""A head on its own and kinds of workers, on the real cluster: heterogeneous jobs."""
+"""A separate head node and worker groups, on the real cluster: heterogeneous jobs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.fake_slurm import run_job
 from tests.slurm.desk import WAIT, Desk
 from tests.slurm.jobs import OLD_RAY, VENV, Job, python, run, standing_ray, submit
-from tests.stage import play
 from tests.testbed import Cluster
 
 pytestmark = pytest.mark.slurm
@@ -199,10 +199,10 @@ def test_a_rehearsal_shows_the_same(cluster: Cluster, tmp_path: Path) -> None:
     cluster.run(["rm", "-f", "het.log"])
     cluster.run(["tee", "het.sh"], stdin=PROBE, check=True)
     cluster.wait_job(cluster.run(["sbatch", "--parsable", "het.sh"], check=True).stdout.strip())
-    played = play(PROBE, tmp_path)
-    assert played.submitted.returncode == 0, played.submitted.stderr
+    rehearsed = run_job(PROBE, tmp_path)
+    assert rehearsed.submitted.returncode == 0, rehearsed.submitted.stderr
     real = cluster.path("/home/alice/het.log").read_text()
-    assert sorted(played.output.splitlines()) == sorted(real.splitlines()), real
+    assert sorted(rehearsed.output.splitlines()) == sorted(real.splitlines()), real
 
 
 def test_what_stands_once_holds_for_every_component(cluster: Cluster) -> None:

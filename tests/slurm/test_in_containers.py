@@ -296,7 +296,7 @@ def test_attach_and_dashboard_go_into_the_image(cluster: Cluster, images: Path) 
     }
     code = 'grep NAME /etc/os-release; echo "$GIVEN"; pwd; cat; echo said >&2; exit 7'
     for runtime, waiting in runs.items():
-        desk.wait_for(waiting, "The cluster waits")
+        desk.wait_for(waiting, "The cluster is ready")
         for words, name in (((), IN_IMAGE), (("--node", _worker(desk, waiting)), f"the other {IN_IMAGE}")):
             done = desk.call("attach", runtime, *words, "--", "bash", "-c", code, stdin="from stdin\n")
             said = (done.returncode, done.stdout.splitlines(), done.stderr)

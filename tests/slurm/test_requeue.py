@@ -186,7 +186,7 @@ def test_a_limit_below_the_warning(cluster: Cluster) -> None:
     """Which is the partition's: the job would be warned at once, in a hundred lives."""
     job = long(cluster, signal_before=90, partition="short", command="echo UP").wait()
     assert (job.state["JobState"], job.code, job.state["Restarts"]) == ("FAILED", 74, "0"), job.log
-    assert job.end["cause"] == "the job's whole time is 60 s, not more than --signal-before 90"
+    assert job.end["cause"] == "the job's time limit is 60 s, not more than --signal-before 90"
     assert "UP" not in job.output
 
 
@@ -244,7 +244,7 @@ def test_preemption(make_cluster: Callable[..., Cluster]) -> None:
     assert "SAVED 4 with Ray" in warned.output, "Slurm has sent it the signal in the place of SIGTERM for the nodes"
     once.wait()
     assert (once.end["outcome"], once.end["code"]) == ("ended-from-outside", "75"), once.log
-    assert once.end["cause"] == "the job was ended from outside (preemption)"
+    assert once.end["cause"] == "the job was terminated externally (preemption)"
     next_life(warned)
     warned.wait_for("\nUP 1")
     assert "FROM 4" in warned.output

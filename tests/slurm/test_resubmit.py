@@ -43,9 +43,9 @@ def test_only_the_points_that_failed_are_run_again(cluster: Cluster) -> None:
     assert alice.record(first.record).resubmitted == {f"{first.job_id}_[3,8]": second.name}
     done = alice.call("resubmit", first.name, "--failed")
     assert (done.returncode, done.stdout) == (0, "")
-    assert f"not over yet, so not run again: {second.job_id}_[3,8]" in done.stderr
-    assert f"nothing to run again: nothing of {first.name} has failed so far" in done.stderr
-    assert f"run again as {second.name}" in alice.call("status", first.name).stdout
+    assert f"not ended yet, so not resubmitted: {second.job_id}_[3,8]" in done.stderr
+    assert f"nothing to resubmit: {first.name} has no failed tasks that were not already resubmitted" in done.stderr
+    assert f"rerun as {second.name}" in alice.call("status", first.name).stdout
 
     alice.file("again", "")
     cluster.run(["scontrol", "release", str(second.job_id)], check=True)
@@ -78,7 +78,7 @@ def test_what_was_cancelled_and_what_failed_again(cluster: Cluster) -> None:
     cluster.wait_job(done.stdout.strip(), 60)
     assert "3 failed" in alice.call("list", done.stdout.strip()).stdout
     third = alice.call("resubmit", f"{first.job_id}_[1-2]", "--failed", "--tasks", "1", "--json")
-    assert (third.returncode, "names tasks, and so does --tasks" in third.stderr) == (2, True), third.stderr
+    assert (third.returncode, "and --tasks both select tasks" in third.stderr) == (2, True), third.stderr
     told = json.loads(alice.call("resubmit", f"{first.job_id}_1", "--failed", "--json").stdout)
     assert (told["again"], told["array"]) == ([f"{first.job_id}_1"], "1")
     cluster.wait_job(told["job_id"], 60)

@@ -99,7 +99,7 @@ def test_the_token_is_nowhere_to_be_seen(cluster: Cluster, running: Job) -> None
                 assert token.encode() not in path.read_bytes(), path
 
 
-@pytest.mark.parametrize(("number", "words"), [(1, "File exists"), (0, "is not ours")])
+@pytest.mark.parametrize(("number", "words"), [(1, "File exists"), (0, "belongs to another user")])
 def test_what_somebody_put_in_our_place_is_refused(cluster: Cluster, number: int, words: str) -> None:
     """The name of our directory cannot be foreseen; here it is, because the random source is a fixed one."""
     trap = "od() { printf '%080d' 0; }"
@@ -133,4 +133,4 @@ def test_a_ray_from_before_tokens(cluster: Cluster) -> None:
     job = run(cluster, num_nodes=3, ray=OLD_RAY, dashboard=True, command=look)
     assert job.code == 0, job.log
     assert "VERSION 2.40.0 3" in job.output
-    assert "warning Ray 2.40.0 knows no tokens" in job.log
+    assert "warning Ray 2.40.0 does not support tokens" in job.log

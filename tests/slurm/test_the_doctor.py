@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slurm
 
 ENV = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
 LAUNCH = [str(VENV / "bin/python"), "-m", "slurm_launch"]
-# The command line has no flag for how long Slurm may take to answer.
+# The command line has no flag for the timeout of Slurm's commands.
 IMPATIENT = """
 import sys
 from functools import partial
@@ -39,7 +39,7 @@ def doctor(cluster: Cluster, *flags: str) -> subprocess.CompletedProcess[str]:
 
 
 def findings(done: subprocess.CompletedProcess[str]) -> dict[str, list[dict[str, Any]]]:
-    """The findings of a --json answer, by what they are about."""
+    """The findings of the --json output, by `about`."""
     found: dict[str, list[dict[str, Any]]] = {}
     for finding in json.loads(done.stdout)["findings"]:
         found.setdefault(finding["about"], []).append(finding)
@@ -56,11 +56,11 @@ def test_the_report(cluster: Cluster) -> None:
     lines = done.stdout.splitlines()
     assert all(line.split()[0] in ("ok", "note") for line in lines)
     for line in (
-        "ok       slurmctld     answers; cluster testbed",
-        "ok       partition     main: default, 6 nodes, no time limit, up to 2 GPUs on a node",
-        "ok       partition     short: 6 nodes, time limit 00:01:00, up to 2 GPUs on a node",
-        "ok       sbatch        would take a plain job",
-        "ok       gpus          both spellings work, --gpus-per-node and --gres; without types",
+        "ok       slurmctld     reachable; cluster testbed",
+        "ok       partition     main: default, 6 nodes, no time limit, up to 2 GPUs per node",
+        "ok       partition     short: 6 nodes, time limit 00:01:00, up to 2 GPUs per node",
+        "ok       sbatch        would accept a plain job",
+        "ok       gpus          both --gpus-per-node and --gres work; no types",
     ):
         assert line in lines
     assert "\nnote     accounting    off" in done.stdout
@@ -75,15 +75,15 @@ def test_a_partition_that_does_not_exist_is_a_problem(cluster: Cluster) -> None:
     assert "sinfo -s" in found["hint"]
 
 
-def test_the_nodes_reach_each_other_and_nothing_is_left(cluster: Cluster) -> None:
+def test_the_nodes_reach_each_other_and_nothing_is_left_behind(cluster: Cluster) -> None:
     done = doctor(cluster, "--json", "--job", "--venv", str(VENV))
     assert done.returncode == 0, done.stdout + done.stderr
     found = findings(done)
-    assert [one["text"] for one in found["nodes"]] == ["n1, n2 answered"]
-    assert [one["text"] for one in found["run-dir"]] == ["the same on all nodes, and writable"]
+    assert [one["text"] for one in found["nodes"]] == ["n1, n2 responded"]
+    assert [one["text"] for one in found["run-dir"]] == ["shared by all nodes, and writable"]
     shown = f"n1 {cluster.address('n1')}, n2 {cluster.address('n2')}"
-    assert [one["text"] for one in found["network"]] == [f"the nodes reach each other by eth0: {shown}"]
-    assert found["ray"][-1]["text"].endswith("with tokens, on all nodes")
+    assert [one["text"] for one in found["network"]] == [f"the nodes reach each other on eth0: {shown}"]
+    assert found["ray"][-1]["text"].endswith("with token authentication, on all nodes")
     assert files(cluster) == []
 
 
@@ -91,26 +91,26 @@ def test_the_nodes_reach_each_other_and_nothing_is_left(cluster: Cluster) -> Non
 def test_a_directory_that_the_nodes_do_not_share(cluster: Cluster) -> None:
     done = doctor(cluster, "--json", "--job", "--run-dir", "/tmp/of-the-login-node")
     assert done.returncode == 6
-    assert "its log is not here" in findings(done)["run-dir"][-1]["text"]
+    assert "its log is missing here" in findings(done)["run-dir"][-1]["text"]
 
 
 def test_ctrl_c_cancels_the_job(cluster: Cluster) -> None:
     started = cluster.popen([*LAUNCH, "doctor", "--job", "--load-env", "sleep 600"], env=ENV)
-    read_until(started, "waiting for it", stream=started.stderr)
+    read_until(started, "waiting for at most", stream=started.stderr)
     (submitted,) = cluster.squeue()
     assert cluster.signal("login", r"slurm_launch doctor --job", signal.SIGINT)
     _, rest = started.communicate(timeout=60)
-    assert (started.returncode, rest) == (130, f"note: job {submitted['id']} is cancelled\ninterrupted\n")
+    assert (started.returncode, rest) == (130, f"note: canceled job {submitted['id']}\ninterrupted\n")
     assert cluster.wait_job(submitted["id"])["JobState"] == "CANCELLED"
 
 
-def test_a_silent_controller_is_one_problem(cluster: Cluster) -> None:
+def test_an_unresponsive_controller_is_one_problem(cluster: Cluster) -> None:
     with silent_controller(cluster):
         done = cluster.run([LAUNCH[0], "-c", IMPATIENT, "doctor"], env=ENV)
     assert done.returncode == 6
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("problem")]
-    assert line.startswith("problem  slurmctld     scontrol did not answer within 2 s; Slurm may be down")
-    assert "\nok       python" in done.stdout, "the rest is reported all the same"
+    assert line.startswith("problem  slurmctld     scontrol did not answer within 2 s; slurmctld may be down")
+    assert "\nok       python" in done.stdout, "the other checks continue"
     before = files(cluster)
     with silent_controller(cluster):
         done = cluster.run([LAUNCH[0], "-c", IMPATIENT, "doctor", "--job"], env=ENV)
@@ -119,7 +119,7 @@ def test_a_silent_controller_is_one_problem(cluster: Cluster) -> None:
 
 
 def test_the_profile_launches_a_job_with_name_and_command_alone(cluster: Cluster) -> None:
-    folder = "/home/alice/doctor-config"  # not hers: the other tests would find the profile there
+    folder = "/home/alice/doctor-config"  # not alice's default one: other tests would find the profile there
     cluster.run(["rm", "-rf", folder], check=True)
     env = {**ENV, "XDG_CONFIG_HOME": folder}
     assert cluster.run(["bash", "-c", "command -v ray"]).returncode, "Ray must come from the profile"
@@ -141,13 +141,13 @@ def test_the_profile_launches_a_job_with_name_and_command_alone(cluster: Cluster
     assert "1" in log.splitlines(), log
 
 
-def test_a_temporary_directory_that_a_job_would_make(cluster: Cluster) -> None:
+def test_a_temporary_directory_that_a_job_would_create(cluster: Cluster) -> None:
     done = doctor(cluster, "--json", "--job", "--temp-dir", "/tmp/%u/ray")
     assert done.returncode == 0, done.stdout + done.stderr
     found = findings(done)
     assert [one["text"].split(",")[0] for one in found["temp-dir"]] == ["/tmp/alice/ray is tmpfs"]
     assert found["containers"][0]["text"].endswith("on the nodes")
-    # the fixture sees that /tmp is empty again on every node
+    # the fixture checks that /tmp is empty again on every node
 
 
 def test_a_job_that_can_never_run(cluster: Cluster) -> None:
@@ -173,11 +173,11 @@ def test_accounts_small_disks_and_a_second_network(make_cluster: Callable[..., C
     assert [one["about"] for about in found.values() for one in about if one["status"] == "problem"] == ["temp-dir"]
     assert "100 MB free on n2" in found["temp-dir"][-1]["text"]
     assert found["account"][0]["text"] == "lab (your default)"
-    assert found["network"][0]["text"].startswith("the nodes reach each other by eth0")
-    assert found["network"][1]["text"] == "also there: eth1 (not reached, or not on all nodes)"
-    assert any(one["hint"] == "not for you: it is for root only" for one in found["partition"])
+    assert found["network"][0]["text"].startswith("the nodes reach each other on eth0")
+    assert found["network"][1]["text"] == "other interfaces: eth1 (not reachable, or not on all nodes)"
+    assert any(one["hint"] == "not available to you: it is restricted to root" for one in found["partition"])
     assert any("no default" in one["text"] for one in found["partition"])
-    assert len(files(cluster)) == 3, "something was wrong, so they are kept"
+    assert len(files(cluster)) == 3, "there was a problem, so they are kept"
     written = yaml.safe_load(cluster.path(f"{PROFILES}/odd.yaml").read_text())
     assert (written["partition"], written["account"], written["temp-dir"]) == ("main", "lab", "/var/tmp")
     assert written["partitions"]["main"] == {"max-time": "2-00:00:00", "max-nodes": 2, "max-gpus": 2}

@@ -66,7 +66,7 @@ def test_directives_arrive(cluster: Cluster) -> None:
 
 
 def test_our_reading_of_a_directive_is_that_of_sbatch(cluster: Cluster) -> None:
-    """The unit tests and the rehearsal rest on sbatch_line.py. Most of these lines are badly quoted."""
+    """The unit tests and the rehearsal rest on directive_parser.py. Most of these lines are badly quoted."""
     dice = random.Random(8)
     values = ["x" + "".join(dice.choices("ab \"'\\#\t%$é", k=dice.randint(1, 9))) for _ in range(80)]
     values = [value for value in values if not re.search(r"\\[ \t]", value)]  # here versions of Slurm differ

@@ -111,13 +111,13 @@ def test_the_whole_story_on_a_terminal(desk: Desk) -> None:
     command = f"echo at work; {desk.until('on')}; printf '10%%\\r90%%\\nthe last line\\n'; {desk.until('end')}; exit 3"
     run = desk.launch(command, "--num-nodes", "3", "--hold", ray=desk.gated_ray())
     with desk.terminal("watch", str(run.job_id)) as terminal:
-        terminal.wait_for(r"waits: it is held; `scontrol release` lets it go \(JobHeldUser\)")
+        terminal.wait_for(r"pending: held by the user; `scontrol release` releases it \(JobHeldUser\)")
         desk.cluster.run(["scontrol", "release", str(run.job_id)], check=True)
         for joined, node in enumerate(("n1", "n2", "n3")):
             full = BAR * (40 * joined // 3)
             terminal.wait_for(rf"(?<!{BAR}){full}\u2500{{{40 - len(full)}}} {joined}/3 nodes joined")
             desk.let(f"go-{node}")
-        terminal.wait_for("the command is at work")
+        terminal.wait_for("running your command")
         terminal.wait_for("at work")
         desk.let("on")
         last = terminal.wait_for(r"\r\n\s*90%.*?\r\n\s*the last line")
@@ -128,7 +128,7 @@ def test_the_whole_story_on_a_terminal(desk: Desk) -> None:
     assert "\x1b[?25h" in terminal.screen.rpartition("\x1b[?25l")[2], "and the cursor"
     left = terminal.screen.rpartition("\x1b[?1049l")[2]
     assert "the last line" in left
-    assert f"job {run.job_id} has ended: its command failed with exit code 3 (waited " in left
+    assert f"job {run.job_id} failed: its command exited with code 3 (queued " in left
     assert "[slurm-launch]" not in left
 
 
@@ -153,8 +153,8 @@ def test_ctrl_c_on_a_terminal_leaves_the_job_running(desk: Desk) -> None:
         desk.interrupt("watch")
         assert terminal.end() == 130
     left = terminal.screen.rpartition("\x1b[?1049l")[2]
-    assert f"`slurm-launch watch {run.job_id}` comes back to it" in " ".join(left.split())
-    assert f"`slurm-launch cancel {run.job_id}` ends it" in " ".join(left.split())
+    assert f"`slurm-launch watch {run.job_id}` resumes watching" in " ".join(left.split())
+    assert f"`slurm-launch cancel {run.job_id}` cancels it" in " ".join(left.split())
     assert "\x1b[?25h" in terminal.screen
     assert desk.cluster.job(str(run.job_id))["JobState"] == "RUNNING"
 
@@ -185,7 +185,7 @@ def test_follow_goes_straight_there(desk: Desk) -> None:
     run = records.read(desk.cluster.path(record[1]))
     assert "\x1b" not in done.stdout
     ours = [line for line in done.stdout.splitlines()[4:] if line.startswith("[watch] ")]
-    assert f"[watch] job {run.job_id} ended well (waited" in ours[-1]
+    assert f"[watch] job {run.job_id} completed (queued" in ours[-1]
     shown = [line for line in done.stdout.splitlines()[4:] if not line.startswith("[watch] ")]
     assert "\n".join(shown) + "\n" == desk.log(run), "nothing of the log is lost or changed"
     assert run.tasks[str(run.job_id)]["state"] == "COMPLETED", "the record knows the end"
@@ -206,7 +206,7 @@ def test_a_job_that_is_cancelled(desk: Desk) -> None:
     desk.cluster.run(["scancel", str(run.job_id)], check=True)
     out, _ = watching.communicate(timeout=90)
     assert watching.returncode == 5
-    assert f"[watch] job {run.job_id} was cancelled: the job was ended from outside" in out
+    assert f"[watch] job {run.job_id} was canceled: the job was terminated externally" in out
 
 
 def test_ctrl_c_in_a_pipe(desk: Desk) -> None:
@@ -216,7 +216,7 @@ def test_ctrl_c_in_a_pipe(desk: Desk) -> None:
     desk.interrupt("watch")
     _, err = watching.communicate(timeout=60)
     assert watching.returncode == 130
-    assert f"`slurm-launch cancel {run.job_id}` ends it" in err
+    assert f"`slurm-launch cancel {run.job_id}` cancels it" in err
     assert desk.cluster.job(str(run.job_id))["JobState"] == "RUNNING"
 
 
@@ -225,7 +225,7 @@ def test_a_job_that_has_ended_is_told_of_at_once(desk: Desk) -> None:
     desk.cluster.wait_job(str(run.job_id))
     done = desk("watch", str(run.job_id))
     assert done.returncode == 4
-    assert "[watch] the first 0.5 MB of the log are left out" in done.stdout
+    assert "[watch] the first 0.5 MB of the log are omitted" in done.stdout
     assert "\n100000\n" in done.stdout
 
 
@@ -257,7 +257,7 @@ def test_the_place_in_the_queue(desk: Desk) -> None:
     ]
     run = desk.launch("true", "--num-nodes", "1", "--exclusive")
     watching = desk.start("watch", str(run.job_id))
-    assert "3rd of 3 waiting in partition main" in read_until(watching, "waiting in partition")
+    assert "3rd of 3 pending jobs in partition main" in read_until(watching, "jobs in partition")
     desk.cluster.run(["scancel", *(job.stdout.strip() for job in (blocker, *waits))], user="bob", check=True)
     watching.communicate(timeout=90)
     assert watching.returncode == 0
@@ -284,11 +284,11 @@ def test_logs_followed_from_before_the_start_and_through_a_requeue(desk: Desk) -
     job = str(run.job_id)
     following = desk.start("logs", job, "-f")
     watching = desk.start("watch", job)
-    read_until(following, "waits: it is held", stream=following.stderr)
+    read_until(following, "pending: held by the user", stream=following.stderr)
     desk.cluster.run(["scontrol", "release", job], check=True)
     desk.wait_for(run, "\nlife 0\n")
     desk.cluster.run(["scontrol", "requeue", job], check=True)
-    shown = read_until(watching, "a pause after a requeue")
+    shown = read_until(watching, "the delay after a requeue")
 
     def lives_again() -> bool:
         """Slurm would let two minutes pass; it does not listen while the first life is cleaned up."""
@@ -304,7 +304,7 @@ def test_logs_followed_from_before_the_start_and_through_a_requeue(desk: Desk) -
     assert watching.returncode == 0, err
     assert "\nlife 0\n" in shown
     assert "\nlife 1\n" in out
-    assert f"[watch] job {job} ended well" in out
+    assert f"[watch] job {job} completed" in out
 
 
 def test_the_logs_of_the_nodes_with_a_real_ray(desk: Desk) -> None:
@@ -328,7 +328,7 @@ def test_the_logs_of_the_nodes_with_a_real_ray(desk: Desk) -> None:
     live = desk("logs", job, "--ray")
     assert live.returncode == 0
     assert "==> gcs_server.out <==" in live.stdout
-    assert "these are of the head, n1" in live.stderr
+    assert "showing those on the head node n1" in live.stderr
     worker = desk("logs", job, "--ray", "--node", "n2", "--tail", "3")
     assert "==> raylet.out <==" in worker.stdout
     assert "gcs_server" not in worker.stdout

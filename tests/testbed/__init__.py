@@ -1,4 +1,4 @@
-"""A real Slurm cluster on one machine, for tests and for development: see cluster.py."""
+"""A real Slurm cluster on one machine, for tests and development; see cluster.py."""
 
 from .cluster import Cluster, Process, TestbedError, unavailable_reason, venv_binds
 from .config import NodeOptions

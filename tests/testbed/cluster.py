@@ -1,8 +1,8 @@
 """A real slurmctld and N slurmd on one machine, in namespaces; see Cluster.
 
-All of it lives below one process (init.sh) in namespaces of its own: when that process ends, the kernel ends every
-daemon, job, mount and network of the cluster. It ends with the Python process that started it, even by SIGKILL. Nothing
-on the machine is changed; what the cluster writes goes to memory and to one folder for configuration and logs.
+Everything runs below one process (init.sh) in its own namespaces: when it ends, the kernel removes every daemon, job,
+mount and network of the cluster. It ends with the Python process that started it, also after SIGKILL. Nothing on the
+machine is changed; the cluster writes to memory and to one folder for configuration and logs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import IO, NamedTuple
 from . import config, rootfs
 from . import pyxis as pyxis_plugin
 from .config import LOGIN, USERS, NodeOptions, Settings
-from .procs import kill, namespace, plumbing, scan
+from .procs import is_testbed_daemon, kill, namespace, scan
 
 STATE_PREFIX = "slurm-testbed-"
 FAILED = {"BOOT_FAIL", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"}
@@ -33,22 +33,22 @@ TOOLS = ("slurmctld", "slurmd", "munged", "ip", "unshare", "nsenter", "setpriv",
 
 
 class TestbedError(RuntimeError):
-    """The cluster did not do what it must; the text has the end of the logs."""
+    """The cluster failed; the message contains the end of the logs."""
 
     __test__ = False  # pytest must not collect it
 
 
 class Process(NamedTuple):
-    pid: int  # as the node sees it
+    pid: int  # in the PID namespace of the node
     user: str
     args: str
-    host_pid: int  # as the test process sees it
+    host_pid: int  # in that of the test process
 
 
 def unavailable_reason(accounting: bool = False, pyxis: bool = False) -> str | None:
-    """Why no cluster can run on this machine, or None."""
+    """The reason why no cluster can run on this machine, or None."""
     if os.geteuid() != 0:
-        return "the Slurm testbed needs root (it makes namespaces and mounts)"
+        return "the Slurm testbed needs root (it creates namespaces and mounts)"
     path = "/usr/sbin:/sbin:" + os.environ.get("PATH", os.defpath)
     wanted = TOOLS + (("mariadbd", "slurmdbd") if accounting else ())
     missing = [tool for tool in wanted if not shutil.which(tool, path=path)]
@@ -65,12 +65,12 @@ def unavailable_reason(accounting: bool = False, pyxis: bool = False) -> str | N
 
 
 def venv_binds(*venvs: str | Path) -> list[str]:
-    """The folders that virtual environments need on the nodes: themselves and the Python they were made from."""
+    """The folders that virtual environments need on the nodes: their own, and that of their base Python."""
     paths: list[str] = []
     for venv in map(Path, venvs):
         python = (venv / "bin" / "python").resolve()
         found = [str(venv.absolute()), str(python.parent.parent)]
-        if found[1] == "/usr":  # the machine's own: another release has another one, init.sh puts this in its place
+        if found[1] == "/usr":  # the system Python: another release has another one, which init.sh replaces
             found[1:] = [str(python), f"/usr/lib/{python.name}"]
         paths += [path for path in found if path not in paths]
     return paths
@@ -79,9 +79,9 @@ def venv_binds(*venvs: str | Path) -> list[str]:
 class Cluster:
     """A Slurm cluster with nodes n1, n2, ... and a login node, for a `with` block or between start() and stop().
 
-    All nodes share one root file system (changes are in memory) and /home, as by NFS; each has its own /tmp, /var/tmp,
-    /dev/shm, network, process ids and /etc/hosts. Users: alice, bob, root. Nothing is enforced by control groups: CPUs,
-    memory and GPUs are Slurm's bookkeeping.
+    All nodes share one root file system (changes are in memory) and /home, as with NFS. Each has its own /tmp,
+    /var/tmp, /dev/shm, network, process IDs and /etc/hosts. Users: alice, bob, root. Nothing is enforced by cgroups:
+    Slurm only counts CPUs, memory and GPUs.
     """
 
     def __init__(
@@ -100,12 +100,12 @@ class Cluster:
         slurmd_timeout: int = 15,
         slurm_conf_extra: Sequence[str] = (),
     ) -> None:
-        """binds are paths of the machine to have at the same place on all nodes, read-only. suite is a Debian release
-        for another Slurm version, or "host". A line of slurm_conf_extra replaces ours with the same key. With pyxis,
-        srun has the options of Pyxis: see pyxis.c.
+        """binds are paths of the machine to mount read-only at the same place on all nodes. suite is a Debian release
+        with another Slurm version, or "host". A line of slurm_conf_extra replaces the default with the same key. With
+        pyxis, srun has the options of Pyxis: see pyxis.c.
 
-        slurmd_timeout is not all that Slurm waits before it gives a node up: with 15 a job ends as NODE_FAIL 30 to 34 s
-        after a slurmd or a link has gone, with 10 and MessageTimeout=4 after 16 to 18 s."""
+        Slurm needs longer than slurmd_timeout to give up on a node: with 15, a job ends as NODE_FAIL 30 to 34 s after
+        the loss of a slurmd or a link; with 10 and MessageTimeout=4, after 16 to 18 s."""
         if families not in ("4", "6", "46"):
             raise ValueError(f'families must be "4", "6" or "46", not {families!r}')
         self.nodes = [f"n{i}" for i in range(1, nodes + 1)]
@@ -129,7 +129,7 @@ class Cluster:
         self._state: Path | None = None
         self._lock = -1
         self._init: subprocess.Popen[bytes] | None = None
-        self._pids: dict[str, int] = {}  # of process 1 of each node and of the login node, as we see them
+        self._pids: dict[str, int] = {}  # process 1 of each node and of the login node, in our PID namespace
         self._links_down: set[str] = set()
 
     # Start and stop
@@ -168,9 +168,9 @@ class Cluster:
             raise
 
     def stop(self) -> None:
-        """Ends every process of the cluster and removes its folder."""
+        """End every process of the cluster and remove its folder."""
         if self._init is not None:
-            # unshare ends when init.sh has, and that ends when the kernel has ended all of its descendants.
+            # unshare ends after init.sh, which ends after the kernel has ended all of its descendants.
             if self._init.poll() is None:
                 inside = [pid for pid, seen in scan().items() if seen.parent == self._init.pid]
                 for pid in inside or [self._init.pid]:
@@ -208,10 +208,10 @@ class Cluster:
                 self._pids[seen.args[2]] = pid
                 (self.state / "pids" / seen.args[2]).write_text(str(pid))
         if missing := set(self.nodes) - set(self._pids):
-            raise TestbedError(f"no process 1 found of: {', '.join(sorted(missing))}")
+            raise TestbedError(f"no process 1 found for: {', '.join(sorted(missing))}")
 
     def _until(self, seconds: float, what: str, ready: Callable[[], bool]) -> None:
-        """Waits; a daemon that has ended, or the time, is an error that shows the logs."""
+        """Wait until it is ready; a daemon that has ended, or the timeout, raises an error with the logs."""
         deadline = time.monotonic() + seconds
         while not ready():
             ended = sorted(path.name for path in (self.state / "ended").iterdir())
@@ -222,17 +222,17 @@ class Cluster:
             time.sleep(0.03)
 
     def log_tail(self, names: Sequence[str] = (), lines: int = 12) -> str:
-        """The end of the logs of the daemons with these names, or of all."""
+        """The end of the logs of these daemons, or of all."""
         text = []
         for path in sorted((self.state / "log").iterdir()):
             if path.suffix == ".out" and path.with_suffix(".log").exists():
-                continue  # it says the same
+                continue  # it has the same content
             if path.stat().st_size and (not names or path.name.startswith(("init", *names))):
                 text += [f"--- {path.name}", *path.read_text(errors="replace").splitlines()[-lines:]]
         return "\n".join(text)
 
     def address(self, node: str, family: int | str = 4) -> str:
-        """Of that node or of "login", by which it is in all hosts files."""
+        """The address of a node, or of "login", in all hosts files."""
         if str(family) not in self.settings.families:
             raise ValueError(f"this cluster has no IPv{family} addresses")
         return config.address(node, family)
@@ -260,9 +260,9 @@ class Cluster:
         timeout: float = 60,
         check: bool = False,
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a command on the login node, or on that node, in the environment of a fresh login plus env."""
+        """Run a command on the login node, or on that node, in the environment of a new login plus env."""
         command = self._argv(argv, user, node, env, cwd)
-        # Files and not pipes: a daemon that the command leaves behind would keep a pipe open, and us waiting.
+        # Files, not pipes: a daemon that the command leaves behind would keep a pipe open and block us.
         with tempfile.TemporaryFile("w+") as into, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             into.write(stdin or "")
             into.seek(0)
@@ -295,16 +295,16 @@ class Cluster:
         stdout: int | IO[str] | None = subprocess.PIPE,
         stderr: int | IO[str] | None = subprocess.PIPE,
     ) -> subprocess.Popen[str]:
-        """As run(), in the background. Any signal to it is SIGKILL for the command: for others use signal()."""
+        """Like run(), in the background. Any signal to it becomes SIGKILL for the command: for others use signal()."""
         command = self._argv(argv, user, node, env, cwd)
         return subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, text=True)
 
     def path(self, path: str | Path) -> Path:
-        """A file as all nodes share it (such as /home/alice/x) or of the login node, for the test process."""
+        """The path, for the test process, of a file that all nodes share (/home/alice/x) or of the login node."""
         return self.node_path(LOGIN, path)
 
     def node_path(self, node: str, path: str | Path) -> Path:
-        """A file of that node, such as in its own /tmp, for the test process."""
+        """The path, for the test process, of a file of that node, such as in its /tmp."""
         return Path(f"/proc/{self._pids[node]}/root") / str(path).lstrip("/")
 
     # Jobs
@@ -324,7 +324,7 @@ class Cluster:
         return self.jobs(job_id)[0]
 
     def wait_job(self, job_id: int | str, timeout: float = 60) -> dict[str, str]:
-        """Waits until the job (all tasks of an array) has ended and its nodes are free again; the first entry."""
+        """Wait until the job (all tasks of an array) has ended and its nodes are free; returns the first entry."""
         deadline = time.monotonic() + timeout
         while True:
             jobs = self.jobs(job_id)
@@ -336,18 +336,18 @@ class Cluster:
             time.sleep(0.1)
 
     def container_steps(self, job_id: int | str | None = None) -> list[pyxis_plugin.Step]:
-        """The steps of srun, of that job or of all, with the options of Pyxis that each had on each of its nodes."""
+        """The steps of srun, of that job or of all, with their Pyxis options on each of their nodes."""
         steps = pyxis_plugin.recorded(self.state)
         return [step for step in steps if job_id is None or step.job == int(job_id)]
 
     # Processes and faults
 
     def processes(self, node: str, user: str | None = None) -> list[Process]:
-        """What runs on that node (or "login") besides its own daemons; finished and unreaped ones do not count."""
+        """The processes on that node (or "login") without its own daemons and without zombies."""
         return [process for process in self._processes()[node] if user in (None, process.user)]
 
     def leftovers(self, seconds: float = 2) -> list[Process]:
-        """What still runs on the nodes after so long; a slurmstepd outlives its job by some milliseconds."""
+        """The processes left on the nodes after this time; a slurmstepd outlives its job by some milliseconds."""
         deadline = time.monotonic() + seconds
         while True:
             found = self._processes()
@@ -362,13 +362,13 @@ class Cluster:
         nodes = {namespace(pid): node for node, pid in self._pids.items()}
         for pid, seen in scan().items():
             node = nodes.get(namespace(pid))
-            if node and not plumbing(seen):
+            if node and not is_testbed_daemon(seen):
                 user = names.get(seen.uid, str(seen.uid))
                 found[node].append(Process(seen.pids[-1], user, seen.command, pid))
         return found
 
     def signal(self, node: str, target: int | str, sig: int = signal.SIGTERM) -> list[Process]:
-        """To the process with this pid on that node, or to all whose command line matches; returns those."""
+        """Signal the process with this PID on that node, or all whose command line matches; returns those."""
         found = self.processes(node)
         if isinstance(target, int):
             chosen = [process for process in found if process.pid == target]
@@ -379,13 +379,13 @@ class Cluster:
         return chosen
 
     def _slurmds(self) -> dict[str, int]:
-        """The pid of slurmd on the nodes where it runs."""
+        """The PID of slurmd on the nodes where it runs."""
         nodes = {namespace(pid): node for node, pid in self._pids.items()}
         found = {namespace(pid): pid for pid, seen in scan().items() if re.match(r"(\S*/)?slurmd( |$)", seen.command)}
         return {nodes[space]: pid for space, pid in found.items() if space in nodes}
 
     def kill_slurmd(self, node: str) -> None:
-        """SIGKILL: what the jobs run on the node goes on, as after a crash of slurmd on a real one."""
+        """Kill slurmd: the jobs on the node keep running, as after a crash of slurmd on a real node."""
         kill(self._slurmds()[node], signal.SIGKILL)
 
     def start_slurmd(self, node: str) -> None:
@@ -393,7 +393,7 @@ class Cluster:
         self.run(["bash", "-c", script], user="root", node=node, check=True)
 
     def link_down(self, node: str) -> None:
-        """Pulls the node's cable: its interface eth0 stays, with its addresses, and has no carrier."""
+        """Unplug the node's cable: its interface eth0 keeps its addresses and has no carrier."""
         self.run(["ip", "link", "set", node, "down"], user="root", check=True)
         self._links_down.add(node)
 
@@ -407,9 +407,9 @@ class Cluster:
         return {node: states.get(node, "unknown") for node in self.nodes if states.get(node) != "idle"}
 
     def reset(self, timeout: float = 60) -> None:
-        """Back to an idle cluster, for the next test: faults repaired, jobs and their processes and files gone.
+        """Reset to an idle cluster for the next test: repair faults, remove jobs with their processes and files.
 
-        /home stays as it is."""
+        /home is not changed."""
         deadline = time.monotonic() + timeout
         for node in sorted(self._links_down):
             self.link_up(node)
@@ -418,7 +418,7 @@ class Cluster:
         while True:
             jobs = sorted({job["id"] for job in self.squeue()})
             states = self._not_idle()
-            # Of the users; and, once no job is in the queue, the slurmstepds of lost jobs, which nobody ends.
+            # Those of the users and, once the queue is empty, the slurmstepds of lost jobs, which Slurm does not end.
             left = [
                 process
                 for process in itertools.chain(*self._processes().values())
@@ -444,7 +444,7 @@ class Cluster:
         shutil.rmtree(self.path(pyxis_plugin.NAMED), ignore_errors=True)
 
 
-# The state folder: a lock on the folder itself tells whether its cluster is alive.
+# The state folder: a lock on the folder itself shows whether its cluster is alive.
 
 
 def _new_state() -> tuple[Path, int]:
@@ -452,7 +452,7 @@ def _new_state() -> tuple[Path, int]:
         state = Path(tempfile.mkdtemp(prefix=STATE_PREFIX))
         lock = os.open(state, os.O_RDONLY)
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if state.exists():  # else _remove_stale of another process was between
+        if state.exists():  # otherwise _remove_stale of another process was faster
             state.chmod(0o755)
             return state, lock
         os.close(lock)
@@ -468,7 +468,7 @@ def _remove_stale() -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(state, ignore_errors=True)
         except OSError:
-            pass  # it is in use
+            pass  # in use
         finally:
             os.close(lock)
 
@@ -483,6 +483,6 @@ def _remove_owned(folder: Path) -> None:
 
 
 def _fields(line: str) -> dict[str, str]:
-    """Of one line of `scontrol show -o`; a value may have spaces, so each goes to the next ` Name=`."""
+    """The fields of one line of `scontrol show -o`; a value can contain spaces and ends at the next ` Name=`."""
     parts = re.split(r"(?:^|\s)([A-Z][A-Za-z_/:]*)=", line)
     return dict(zip(parts[1::2], (value.strip() for value in parts[2::2]), strict=True))

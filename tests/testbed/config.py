@@ -1,4 +1,4 @@
-"""What a cluster is made of, and the files that say so to its scripts and to Slurm."""
+"""The settings of a cluster, and the configuration files for its scripts and for Slurm."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path
 from . import rootfs
 
 HERE = Path(__file__).parent
-LOGIN = "login"  # the host that runs slurmctld and where users type sbatch
+LOGIN = "login"  # the host of slurmctld, where users run sbatch
 USERS = {"alice": 7001, "bob": 7002}
-MAX_FLAT = 24  # with more nodes the network is routed, see init.sh
+MAX_FLAT = 24  # the network of a larger cluster is routed, see init.sh
 
 
 @dataclass(frozen=True)
 class NodeOptions:
-    """Where one node differs from the others; None means as given for the whole cluster."""
+    """How one node differs from the others; None: as for the whole cluster."""
 
-    tmp_size: str | None = None  # of /tmp, as tmpfs takes it: 1m, 2g
-    hosts_extra: Sequence[str] = ()  # lines before all others in this node's /etc/hosts
-    docker0: bool = False  # an interface docker0 with 172.17.0.1/16, the same address on each node that has one
+    tmp_size: str | None = None  # of /tmp, in the format of tmpfs: 1m, 2g
+    hosts_extra: Sequence[str] = ()  # the first lines of this node's /etc/hosts
+    docker0: bool = False  # an interface docker0 with 172.17.0.1/16, the same address on every node
     eth1: bool = False  # a second network, 10.88.0.x and fd88::x
     features: str | None = None
     cpus: int | None = None
@@ -56,13 +56,13 @@ class Settings:
 
 
 def address(host: str, family: int | str, network: str = "77") -> str:
-    """10.77.0.11 or fd77::11 for n1; ends in 1 for the login node."""
+    """The address of a host: 10.77.0.11 or fd77::11 for n1; it ends in 1 for the login node."""
     number = 1 if host == LOGIN else int(host[1:]) + 10
     return f"10.{network}.{number // 256}.{number % 256}" if str(family) == "4" else f"fd{network}::{number}"
 
 
 def write_files(settings: Settings, root: Path, state: Path) -> None:
-    """All that init.sh, the nodes and Slurm read, for a cluster on that root folder, into its state folder."""
+    """Write all files that init.sh, the nodes and Slurm read to the state folder of a cluster on that root folder."""
     for folder in ("mem", "log", "ended", "pids", "nodes", "hosts"):
         (state / folder).mkdir()
     for script in ("init.sh", "node.sh", "lib.sh", "link.sh", "enroot.sh", "enter"):
@@ -90,7 +90,7 @@ def write_files(settings: Settings, root: Path, state: Path) -> None:
             f"SECOND4={address(node, 4, '88')} SECOND6={address(node, 6, '88')}\n"
             f"TMP_SIZE={option.tmp_size or settings.tmp_size} DOCKER0={option.docker0:d} ETH1={option.eth1:d}\n"
         )
-    # Slurm before 23.02 cannot do without control groups, but uses none with the plugins of our slurm.conf.
+    # Slurm before 23.02 needs a cgroup plugin, but does not use cgroups with the plugins of this slurm.conf.
     plugin = "disabled" if rootfs.slurm_version(root) >= (23, 2) else "cgroup/v1"
     (state / "cgroup.conf").write_text(f"CgroupPlugin={plugin}\nConstrainCores=no\n")
     (state / "gres.conf").write_text("AutoDetect=off\n" + "\n".join(_gres_conf(settings)) + "\n")
@@ -126,9 +126,9 @@ def _slurm_conf(settings: Settings) -> list[str]:
         "TaskPlugin=task/none",
         "SelectType=select/cons_tres",
         "SelectTypeParameters=CR_Core_Memory",
-        "SlurmdParameters=config_overrides",  # a node may claim more than the machine has
+        "SlurmdParameters=config_overrides",  # a node can have more than the machine
         "GresTypes=gpu",
-        # The default intervals make some jobs wait for 30 s.
+        # With the default intervals some jobs stay pending for 30 s.
         "SchedulerParameters=sched_interval=1,sched_min_interval=100000,bf_interval=1,batch_sched_delay=0",
         "KillWait=5",
         f"SlurmdTimeout={settings.slurmd_timeout}",
@@ -136,7 +136,7 @@ def _slurm_conf(settings: Settings) -> list[str]:
         "OverTimeLimit=0",
         "ReturnToService=2",
         "JobRequeue=1",
-        # Without it a job that asks for no memory gets all of it, and no other job fits on its nodes.
+        # Without it a job that requests no memory gets all of it, and no other job fits on its nodes.
         f"DefMemPerCPU={settings.memory_mb // settings.cpus}",
         "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP",
         "PartitionName=short Nodes=ALL MaxTime=1 State=UP",
@@ -148,21 +148,25 @@ def _slurm_conf(settings: Settings) -> list[str]:
         lines.append("AccountingStorageEnforce=associations")  # an unknown account is refused
     if settings.pyxis:
         lines.append("PlugStackConfig=/testbed/plugstack.conf")
+    lines += _node_lines(settings)
+    replaced = {_conf_key(line) for line in settings.slurm_conf_extra}
+    return [line for line in lines if _conf_key(line) not in replaced] + list(settings.slurm_conf_extra)
+
+
+def _node_lines(settings: Settings) -> Iterator[str]:
     for node, option in settings.options.items():
         cpus = option.cpus or settings.cpus
         gpus = settings.node_gpus(node)
         features = ("fast" if node == "n1" else "") if option.features is None else option.features
-        lines.append(
+        yield (
             f"NodeName={node} CPUs={cpus} Sockets=1 CoresPerSocket={cpus} ThreadsPerCore=1 State=UNKNOWN"
             f" RealMemory={option.memory_mb or settings.memory_mb}"
             + (f" Gres=gpu:{gpus}" if gpus else "")
             + (f" Feature={features}" if features else "")
         )
-    own = {_conf_key(line) for line in settings.slurm_conf_extra}
-    return [line for line in lines if _conf_key(line) not in own] + list(settings.slurm_conf_extra)
 
 
 def _conf_key(line: str) -> str:
-    """What a line of slurm.conf sets; nodes and partitions are told apart by their names."""
+    """The key of a line of slurm.conf; for nodes and partitions it includes the name."""
     key = line.partition("=")[0].strip().lower()
     return line.split()[0].lower() if key in ("nodename", "partitionname") else key

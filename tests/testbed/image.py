@@ -1,4 +1,4 @@
-"""A container image as a folder, from this machine's own files: no registry, no network, a few seconds."""
+"""Build a container image as a folder from this machine's files: no registry, no network, a few seconds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .config import USERS
 
-# What a small image of a distribution has. Not `ip`: most images have none.
+# The tools of a small distribution image. Without `ip`: most images lack it.
 TOOLS = (
     "awk bash base64 basename cat chmod chown cmp cp cut date dd df diff dirname du echo env expr false find flock "
     "getconf getent grep head hostname id install kill ln ls md5sum mkdir mkfifo mktemp mv nice nohup nproc numfmt "
@@ -19,17 +19,17 @@ TOOLS = (
     "stdbuf stty sync tail tar tee test timeout touch tr true truncate tty uname uniq wc whoami xargs"
 )
 MOUNT_POINTS = "proc sys dev run tmp var/tmp home mnt work opt root etc usr/local/bin"
-NEVER = {"test", "site-packages", "dist-packages", "idlelib", "tkinter"}  # of the Python itself
+NEVER = {"test", "site-packages", "dist-packages", "idlelib", "tkinter"}  # of the base Python
 
 
 def make_image(folder: Path, venvs: Sequence[Path]) -> Path:
-    """Makes the folder an image with these virtual environments (see place_in_image) and their Pythons.
+    """Create an image in this folder with these virtual environments (see place_in_image) and their Pythons.
 
-    Most files are hard links to the machine's own where the file system allows it: never write to them. The first
-    environment's `ray` is in the PATH of the image, and in /usr/local/bin for runtimes that keep the host's PATH."""
+    Most files are hard links to the machine's files if the file system allows it: never write to them. The `ray` of the
+    first environment is in the PATH of the image, and in /usr/local/bin for runtimes that keep the host's PATH."""
     folder.mkdir(parents=True)
     folder.chmod(0o755)
-    for name in ("bin", "sbin", "lib", "lib32", "lib64"):  # as here: links into /usr, or folders
+    for name in ("bin", "sbin", "lib", "lib32", "lib64"):  # as on this machine: links into /usr, or folders
         (folder / "usr" / name).mkdir(parents=True)
         if Path("/", name).is_symlink():
             (folder / name).symlink_to(f"usr/{name}")
@@ -50,7 +50,7 @@ def make_image(folder: Path, venvs: Sequence[Path]) -> Path:
 
 
 def place_in_image(venv: Path) -> Path:
-    """Where an image has this virtual environment: where it is here; but a container has a /tmp of its own."""
+    """The path of a venv in the image: as on this machine, except below /tmp, which a container replaces."""
     real = venv.resolve()
     return Path("/opt", real.name.lstrip(".")) if real.is_relative_to("/tmp") else real
 
@@ -69,15 +69,15 @@ def _put_file(image: Path, path: Path, name: Path | None = None) -> None:
 def _tool(image: Path, name: str) -> Path:
     found = shutil.which(name, path="/usr/bin:/bin:/usr/sbin:/sbin")
     if not found:
-        raise RuntimeError(f"this machine has no {name} for the image")
+        raise RuntimeError(f"the image needs {name}, which this machine lacks")
     _put_file(image, Path(found), Path("/usr/bin", name))
     return Path(found)
 
 
 def _put_venv(image: Path, venv: Path) -> list[Path]:
-    """Puts it and its Python into the image; returns the files whose libraries they need."""
+    """Add a virtual environment and its Python to the image; returns the files whose libraries they need."""
     real, place = venv.resolve(), place_in_image(venv)
-    # With the bytecode that is there: the image is read-only, so each start would compile Ray anew.
+    # With its bytecode: the image is read-only, so every start would compile Ray again.
     _put_tree(image, real, place)
     if place != real:
         _move_scripts(image / str(place).lstrip("/") / "bin", real, place)
@@ -85,7 +85,7 @@ def _put_venv(image: Path, venv: Path) -> list[Path]:
     prefix, version = python.parent.parent, re.sub(r".*?(\d+\.\d+)$", r"python\1", python.name)
     standard = prefix / "lib" / version
     _put_file(image, python)
-    for link in python.parent.glob("python3*"):  # the environment may mean it by another of its names
+    for link in python.parent.glob("python3*"):  # the environment may use another name of it
         if link.resolve() == python:
             _put_file(image, link)
     for entry in standard.iterdir():
@@ -98,7 +98,7 @@ def _put_venv(image: Path, venv: Path) -> list[Path]:
 
 
 def _move_scripts(folder: Path, old: Path, new: Path) -> None:
-    """The first line of a script names its Python. A new file each: to write to a hard link changes the origin."""
+    """Fix the interpreter of scripts. As new files: writing to a hard link changes the original."""
     for script in folder.iterdir():
         if script.is_symlink() or not (content := script.read_bytes()).startswith(b"#!%b/" % bytes(old)):
             continue
@@ -117,9 +117,9 @@ def _put_tree(image: Path, path: Path, name: Path | None = None) -> None:
 
 
 def _libraries(programs: Iterable[Path]) -> Iterator[Path]:
-    """The shared libraries of all of them, and the loader, by the paths at which it looks for them."""
+    """The shared libraries of these programs, and the loader, by the paths at which it finds them."""
     argv = ["ldd", *map(str, programs)]
-    text = subprocess.run(argv, capture_output=True, text=True).stdout  # a static program is an error of it
+    text = subprocess.run(argv, capture_output=True, text=True).stdout  # ldd fails for static programs
     return map(Path, sorted(set(re.findall(r"(?:=>\s|^\s+)(/\S+) \(0x", text, re.MULTILINE))))
 
 
@@ -135,7 +135,7 @@ def _write_etc(image: Path, bin_folder: Path) -> None:
         "etc/group": "".join(f"{user}:x:{number}:\n" for user, number in users.items()),
         "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
         "ch/environment": variables,  # for ch-run --set-env
-        # Places for what a runtime mounts.
+        # Mount points for the runtime.
         "etc/hosts": "",
         "etc/hostname": "",
         "etc/resolv.conf": "",

@@ -1,7 +1,7 @@
 #!/bin/bash
-# init.sh STATE: process 1 of a cluster (and its login node), already in its own mount, UTS, IPC, network and PID
-# namespaces. Everything else is a descendant, so the kernel ends all of it, with all mounts and networks, when this
-# process ends; and it ends when its standard input does, that is when the Python process has gone, however it went.
+# init.sh STATE: process 1 of a cluster (and of its login node), in its own mount, UTS, IPC, network and PID namespaces.
+# Everything else is a descendant, so the kernel removes all of it, with all mounts and networks, when this process
+# ends. It ends at the end of its standard input, that is when the Python process has ended, for whatever reason.
 # shellcheck disable=SC1090,SC1091
 set -eEuo pipefail
 trap 'echo "init.sh failed: $BASH_COMMAND" >&2' ERR
@@ -9,7 +9,7 @@ state=$1
 . "$state/cluster.env"
 . "$state/lib.sh"
 
-# The root of all nodes: the machine's own files (or a debootstrap folder) below, changes in memory only.
+# The root of all nodes: the machine's own files (or a debootstrap folder) as the lower layer, changes in memory.
 mount -t tmpfs -o mode=755 tmpfs "$state/mem"
 mkdir "$state/mem/"{upper,work,root}
 root=$state/mem/root
@@ -19,22 +19,22 @@ mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
 fresh_sys "$root"
 mount -t tmpfs -o mode=755 tmpfs "$root/run"
-mount -t tmpfs -o mode=755 tmpfs "$root/home" # the file system that all nodes share, as by NFS
+mount -t tmpfs -o mode=755 tmpfs "$root/home" # the file system that all nodes share, as with NFS
 mount --bind "$state" "$root/testbed"
 for path in "${BINDS[@]}"; do
-    # The users of the cluster must get through to what is bound, for example below /root with mode 0700.
-    [[ $path != /tmp/* ]] || continue
-    parent=${path%/*}
-    while [[ $parent ]]; do
-        mkdir -p "$root$parent"
-        (($(stat -c '0%a & 1' "$root$parent"))) || chmod o+x "$root$parent"
-        parent=${parent%/*}
-    done
+  # The users of the cluster must be able to reach the bound paths, for example below /root with mode 0700.
+  [[ $path != /tmp/* ]] || continue
+  parent=${path%/*}
+  while [[ $parent ]]; do
+    mkdir -p "$root$parent"
+    (($(stat -c '0%a & 1' "$root$parent"))) || chmod o+x "$root$parent"
+    parent=${parent%/*}
+  done
 done
 for path in "${BINDS[@]}"; do
-    [[ $path == /tmp/* ]] || bind_path "$path" "$root$path"
-    # A virtual environment made with the machine's own Python means that one, whatever this release has.
-    [[ $path != /usr/bin/python3.* ]] || ln -sfn "${path##*/}" "$root/usr/bin/python3"
+  [[ $path == /tmp/* ]] || bind_path "$path" "$root$path"
+  # A virtual environment with the machine's own Python needs that one, whatever this release has.
+  [[ $path != /usr/bin/python3.* ]] || ln -sfn "${path##*/}" "$root/usr/bin/python3"
 done
 fresh_tmp "$root" "$LOGIN_TMP_SIZE"
 cd "$root"
@@ -42,35 +42,35 @@ pivot_root . mnt
 cd /
 umount -l /mnt
 
-# No name server: a wrong name fails at once.
+# No name server, so that an unknown name fails at once.
 cat /testbed/hosts/login >/etc/hosts
 rm -f /etc/resolv.conf
 : >/etc/resolv.conf
 for user in "${USERS[@]}"; do # name:uid
-    name=${user%:*} uid=${user#*:}
-    sed -i "/^$name:/d" /etc/passwd /etc/group
-    echo "$name:x:$uid:$uid::/home/$name:/bin/bash" >>/etc/passwd
-    echo "$name:x:$uid:" >>/etc/group
-    install -d -m 700 -o "$uid" -g "$uid" "/home/$name"
+  name=${user%:*} uid=${user#*:}
+  sed -i "/^$name:/d" /etc/passwd /etc/group
+  echo "$name:x:$uid:$uid::/home/$name:/bin/bash" >>/etc/passwd
+  echo "$name:x:$uid:" >>/etc/group
+  install -d -m 700 -o "$uid" -g "$uid" "/home/$name"
 done
 cp /testbed/{slurm,gres,cgroup}.conf /etc/slurm/
-((!PYXIS)) || install -m 755 /testbed/enroot.sh /usr/local/bin/enroot
+((! PYXIS)) || install -m 755 /testbed/enroot.sh /usr/local/bin/enroot
 install -d -m 755 /var/spool/slurmctld "${NODES[@]/#//var/spool/slurmd/}"
 for ((i = 0; i < MAX_GPUS; i++)); do
-    mknod "/etc/slurm/gpu$i" c 1 3 # slurmd accepts device files only
+  mknod "/etc/slurm/gpu$i" c 1 3 # slurmd accepts device files only
 done
 
 hostname login
 net_defaults
 if ((ROUTED)); then
-    # One flat network of very many nodes overflows the kernel's neighbour table, which all namespaces share.
-    echo 1 >/proc/sys/net/ipv4/ip_forward
-    echo 1 >/proc/sys/net/ipv6/conf/all/forwarding
-    add_addresses lo 10.77.0.1/32 fd77::1/128
+  # One flat network with many nodes overflows the kernel's neighbor table, which all namespaces share.
+  echo 1 >/proc/sys/net/ipv4/ip_forward
+  echo 1 >/proc/sys/net/ipv6/conf/all/forwarding
+  add_addresses lo 10.77.0.1/32 fd77::1/128
 else
-    ip link add br0 type bridge mcast_snooping 0
-    add_addresses br0 10.77.0.1/16 fd77::1/64
-    ip link set br0 up
+  ip link add br0 type bridge mcast_snooping 0
+  add_addresses br0 10.77.0.1/16 fd77::1/64
+  ip link set br0 up
 fi
 ip link add br1 type bridge mcast_snooping 0
 add_addresses br1 10.88.0.1/16 fd88::1/64
@@ -85,27 +85,27 @@ start_daemon munged setpriv --reuid munge --regid munge --clear-groups munged --
 wait_for munged munge -n
 
 if ((ACCOUNTING)); then
-    data=/var/lib/testbed-mariadb
-    install -d -m 700 -o mysql -g mysql "$data" /run/mysqld
-    mariadb-install-db --no-defaults --user=mysql --datadir="$data" --skip-test-db >/testbed/log/mariadb-install.out
-    start_daemon mariadbd mariadbd --no-defaults --user=mysql --datadir="$data" --skip-networking \
-        --socket=/run/mysqld/mysqld.sock --pid-file=/run/mysqld/mysqld.pid --innodb-flush-log-at-trx-commit=0
-    wait_for mariadbd mariadb-admin --no-defaults ping
-    install -m 600 /testbed/slurmdbd.conf /etc/slurm/ # slurmdbd refuses a file that others can read
-    start_daemon slurmdbd slurmdbd -D
-    wait_for slurmdbd sacctmgr --noheader list cluster
-    sacctmgr --quiet --immediate add cluster testbed
-    sacctmgr --quiet --immediate add account lab
-    for user in root "${USERS[@]%:*}"; do
-        sacctmgr --quiet --immediate add user "$user" account=lab
-    done
+  data=/var/lib/testbed-mariadb
+  install -d -m 700 -o mysql -g mysql "$data" /run/mysqld
+  mariadb-install-db --no-defaults --user=mysql --datadir="$data" --skip-test-db >/testbed/log/mariadb-install.out
+  start_daemon mariadbd mariadbd --no-defaults --user=mysql --datadir="$data" --skip-networking \
+    --socket=/run/mysqld/mysqld.sock --pid-file=/run/mysqld/mysqld.pid --innodb-flush-log-at-trx-commit=0
+  wait_for mariadbd mariadb-admin --no-defaults ping
+  install -m 600 /testbed/slurmdbd.conf /etc/slurm/ # slurmdbd refuses a file that other users can read
+  start_daemon slurmdbd slurmdbd -D
+  wait_for slurmdbd sacctmgr --noheader list cluster
+  sacctmgr --quiet --immediate add cluster testbed
+  sacctmgr --quiet --immediate add account lab
+  for user in root "${USERS[@]%:*}"; do
+    sacctmgr --quiet --immediate add user "$user" account=lab
+  done
 fi
 
 start_daemon slurmctld slurmctld -D
-wait_for slurmctld scontrol show config # so that the nodes register at the first try
+wait_for slurmctld scontrol show config # so that the nodes register at the first attempt
 for node in "${NODES[@]}"; do
-    unshare --mount --uts --ipc --net --pid --fork --kill-child bash /testbed/node.sh "$node" \
-        </dev/null >>"/testbed/log/$node.out" 2>&1 &
+  unshare --mount --uts --ipc --net --pid --fork --kill-child bash /testbed/node.sh "$node" \
+    </dev/null >>"/testbed/log/$node.out" 2>&1 &
 done
 : >/testbed/started
 

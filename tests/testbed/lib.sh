@@ -1,74 +1,74 @@
 # shellcheck shell=bash
-# Functions that the cluster's own init.sh and each node's node.sh share. Sourced, never run.
+# Functions for the cluster's init.sh and each node's node.sh. Sourced, never run.
 # BINDS (array), FAMILIES, ROUTED come from cluster.env.
 
-# bind_path SOURCE TARGET: read-only, so that no job and no test changes the machine through it.
+# bind_path SOURCE TARGET: read-only, so that no job and no test can change the machine.
 bind_path() {
-    if [[ -d $1 ]]; then
-        mkdir -p "$2"
-    else
-        mkdir -p "${2%/*}"
-        : >>"$2"
-    fi
-    mount --bind -o ro "$1" "$2"
+  if [[ -d $1 ]]; then
+    mkdir -p "$2"
+  else
+    mkdir -p "${2%/*}"
+    : >>"$2"
+  fi
+  mount --bind -o ro "$1" "$2"
 }
 
-# fresh_tmp ROOT SIZE: an own /tmp, /var/tmp and /dev/shm, as every real node has. Bound paths below /tmp are
-# put into the new /tmp before it hides the old one.
+# fresh_tmp ROOT SIZE: a separate /tmp, /var/tmp and /dev/shm, as on a real node. Bound paths below /tmp are
+# mounted in the new /tmp before it hides the old one.
 fresh_tmp() {
-    local path
-    mount -t tmpfs -o "mode=1777,size=$2" tmpfs "$1/mnt"
-    for path in "${BINDS[@]}"; do
-        [[ $path != /tmp/* ]] || bind_path "$path" "$1/mnt/${path#/tmp/}"
-    done
-    mount --move "$1/mnt" "$1/tmp"
-    mount -t tmpfs -o mode=1777 tmpfs "$1/var/tmp"
-    mount -t tmpfs -o mode=1777 tmpfs "$1/dev/shm"
+  local path
+  mount -t tmpfs -o "mode=1777,size=$2" tmpfs "$1/mnt"
+  for path in "${BINDS[@]}"; do
+    [[ $path != /tmp/* ]] || bind_path "$path" "$1/mnt/${path#/tmp/}"
+  done
+  mount --move "$1/mnt" "$1/tmp"
+  mount -t tmpfs -o mode=1777 tmpfs "$1/var/tmp"
+  mount -t tmpfs -o mode=1777 tmpfs "$1/dev/shm"
 }
 
-# fresh_sys ROOT: /sys/class/net must list the interfaces of this network namespace. The control groups stay
-# mounted: slurmd refuses to start without /sys/fs/cgroup.
+# fresh_sys ROOT: /sys/class/net must list the interfaces of this network namespace. The cgroups stay mounted:
+# slurmd does not start without /sys/fs/cgroup.
 fresh_sys() {
-    mount --rbind /sys/fs/cgroup "$1/mnt"
-    mount -t sysfs sysfs "$1/sys"
-    mount --move "$1/mnt" "$1/sys/fs/cgroup"
+  mount --rbind /sys/fs/cgroup "$1/mnt"
+  mount -t sysfs sysfs "$1/sys"
+  mount --move "$1/mnt" "$1/sys/fs/cgroup"
 }
 
-# Before the first interface is made: without duplicate address detection IPv6 addresses are usable at once.
+# Before the first interface is created: without duplicate address detection, IPv6 addresses are usable at once.
 net_defaults() {
-    local name
-    for name in all default; do
-        [[ ! -e /proc/sys/net/ipv6 ]] || echo 0 >/proc/sys/net/ipv6/conf/$name/accept_dad
-    done
-    ip link set lo up
+  local name
+  for name in all default; do
+    [[ ! -e /proc/sys/net/ipv6 ]] || echo 0 >/proc/sys/net/ipv6/conf/$name/accept_dad
+  done
+  ip link set lo up
 }
 
-# add_addresses DEVICE IPV4/LENGTH IPV6/LENGTH: those of the cluster's address families.
+# add_addresses DEVICE IPV4/LENGTH IPV6/LENGTH: only for the address families of the cluster.
 add_addresses() {
-    [[ $FAMILIES != *4* ]] || ip address add "$2" dev "$1"
-    [[ $FAMILIES != *6* ]] || ip address add "$3" dev "$1" nodad
+  [[ $FAMILIES != *4* ]] || ip address add "$2" dev "$1"
+  [[ $FAMILIES != *6* ]] || ip address add "$3" dev "$1" nodad
 }
 
-# start_daemon NAME COMMAND...: in the background; the file ended/NAME appears when it has ended.
+# start_daemon NAME COMMAND...: in the background; the file ended/NAME is created when it ends.
 start_daemon() {
-    local name=$1 code=0
-    shift
-    rm -f "/testbed/ended/$name"
-    (
-        setsid --wait "$@" </dev/null >>"/testbed/log/$name.out" 2>&1 || code=$?
-        echo "$code" >"/testbed/ended/$name"
-    ) &
+  local name=$1 code=0
+  shift
+  rm -f "/testbed/ended/$name"
+  (
+    setsid --wait "$@" </dev/null >>"/testbed/log/$name.out" 2>&1 || code=$?
+    echo "$code" >"/testbed/ended/$name"
+  ) &
 }
 
-# wait_for NAME COMMAND...: until the command succeeds; fails at once when the daemon NAME has ended, or after 30 s.
+# wait_for NAME COMMAND...: until the command succeeds; fails when the daemon NAME has ended, or after 30 s.
 wait_for() {
-    local name=$1 deadline=$((SECONDS + 30))
-    shift
-    until "$@" >/dev/null 2>&1; do
-        if [[ -e /testbed/ended/$name ]] || ((SECONDS > deadline)); then
-            echo "$name did not come up (waited for: $*)" >&2
-            return 1
-        fi
-        sleep 0.05
-    done
+  local name=$1 deadline=$((SECONDS + 30))
+  shift
+  until "$@" >/dev/null 2>&1; do
+    if [[ -e /testbed/ended/$name ]] || ((SECONDS > deadline)); then
+      echo "$name did not start (waited for: $*)" >&2
+      return 1
+    fi
+    sleep 0.05
+  done
 }

@@ -1,5 +1,5 @@
 #!/bin/bash
-# node.sh NODE: process 1 of a node, in its own namespaces. It stays bash and not slurmd, because it must reap orphans.
+# node.sh NODE: process 1 of a node, in its own namespaces. It is bash and not slurmd because it must reap orphans.
 # shellcheck disable=SC1090,SC1091
 set -eEuo pipefail
 node=$1
@@ -11,30 +11,30 @@ trap 'echo 1 >"/testbed/ended/$node"' EXIT
 
 hostname "$node"
 net_defaults
-# The extra interfaces come first: `hostname -I` lists them before the one that counts.
+# The extra interfaces come first, so that `hostname -I` lists them before the main one.
 if ((DOCKER0)); then
-    ip link add docker0 type bridge
-    ip address add 172.17.0.1/16 dev docker0
-    ip link set docker0 up
+  ip link add docker0 type bridge
+  ip address add 172.17.0.1/16 dev docker0
+  ip link set docker0 up
 fi
-# /proc is still the cluster's here, so its process 1 is init.sh: the other end of each cable goes there.
+# /proc is still that of the cluster, so process 1 is init.sh: the other end of each cable is there.
 outside=/proc/1/ns/net
 if ((ETH1)); then
-    ip link add eth1 type veth peer name "$node.1" netns "$outside"
-    add_addresses eth1 "$SECOND4/16" "$SECOND6/64"
-    ip link set eth1 up
-    nsenter --net="$outside" ip link set "$node.1" master br1 up
+  ip link add eth1 type veth peer name "$node.1" netns "$outside"
+  add_addresses eth1 "$SECOND4/16" "$SECOND6/64"
+  ip link set eth1 up
+  nsenter --net="$outside" ip link set "$node.1" master br1 up
 fi
 ip link add eth0 type veth peer name "$node" netns "$outside"
 ip link set eth0 up
 if ((ROUTED)); then
-    add_addresses eth0 "$ADDRESS4/32" "$ADDRESS6/128"
-    nsenter --net="$outside" bash /testbed/link.sh "$node"
-    [[ $FAMILIES != *4* ]] || ip route add default via 169.254.77.1 dev eth0 onlink
-    [[ $FAMILIES != *6* ]] || ip -6 route add default via fe80::77 dev eth0 onlink
+  add_addresses eth0 "$ADDRESS4/32" "$ADDRESS6/128"
+  nsenter --net="$outside" bash /testbed/link.sh "$node"
+  [[ $FAMILIES != *4* ]] || ip route add default via 169.254.77.1 dev eth0 onlink
+  [[ $FAMILIES != *6* ]] || ip -6 route add default via fe80::77 dev eth0 onlink
 else
-    add_addresses eth0 "$ADDRESS4/16" "$ADDRESS6/64"
-    nsenter --net="$outside" bash /testbed/link.sh "$node"
+  add_addresses eth0 "$ADDRESS4/16" "$ADDRESS6/64"
+  nsenter --net="$outside" bash /testbed/link.sh "$node"
 fi
 
 mount -t proc proc /proc
@@ -42,7 +42,7 @@ fresh_sys ""
 fresh_tmp "" "$TMP_SIZE"
 mount --bind "/testbed/hosts/$node" /etc/hosts
 start_daemon "slurmd.$node" slurmd -D
-exec {never}<> <(:) # a pipe that stays open and empty: bash sleeps here, and reaps
+exec {never}<> <(:) # a pipe that stays open and empty: bash blocks on it and reaps orphans
 while :; do
-    read -r -u "$never" _ || :
+  read -r -u "$never" _ || :
 done

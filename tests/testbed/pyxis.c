@@ -1,15 +1,15 @@
 /*
- * A stand-in for NVIDIA's Pyxis on the test cluster: Slurm's SPANK interface with the options of srun that Pyxis adds.
+ * A fake of NVIDIA's Pyxis for the test cluster: a SPANK plugin with the srun options that Pyxis adds.
  *
- * The real one is in no package registry and needs enroot. This one has its options, texts and exit codes, and it does
- * enter the image: a mount namespace with the image as its root. Where it differs:
- *   - An image is a folder, which may be called x.sqsh. Nothing is unpacked: the image lies below an overlay. A step
- *     with TESTBED_UNPACK_SECONDS in its environment takes that long, so that two can meet while they create a name.
- *   - There is no registry: any other image cannot be had.
+ * The real one is in no package registry and needs enroot. This one has its options, messages and exit codes, and runs
+ * tasks in the image: in a mount namespace with the image as its root. Differences:
+ *   - An image is a folder, possibly named x.sqsh. Nothing is unpacked: the image is the lower layer of an overlay. A
+ *     step with TESTBED_UNPACK_SECONDS in its environment takes that long, so that two can create a name at once.
+ *   - There is no registry: any other image is not available.
  *   - Variables of the image are those in its /etc/environment; it has no entrypoint and "/" is its working directory.
  *   - Files of the image belong to root. With --container-writable the user owns the folders, not the files.
  *   - --container-save and --container-entrypoint are only recorded; sbatch and salloc do not have the options.
- * Each step of srun is recorded in /testbed/log/pyxis.NODE.jsonl, also one that has no option of ours.
+ * Each step of srun is recorded in /testbed/log/pyxis.NODE.jsonl, also one without a Pyxis option.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -36,10 +36,10 @@
 
 SPANK_PLUGIN(pyxis, 1)
 
-#define STATE "/run/pyxis" /* all nodes share it, so each has a folder of its own in there */
+#define STATE "/run/pyxis" /* shared by all nodes, so each has its own folder in it */
 #define DEFAULT_PATH "/usr/local/bin:/usr/bin:/bin"
 
-/* A pair of opposites stands together, the first of the two at an even place from MOUNT_HOME. */
+/* Opposite options are adjacent, the first of each pair at an even offset from MOUNT_HOME. */
 enum option {
     IMAGE,
     MOUNTS,
@@ -77,7 +77,7 @@ struct spank_option spank_options[] = {
     {"container-readonly", NULL, "[pyxis] make it read-only", 0, READONLY, take_option},
     SPANK_OPTIONS_TABLE_END};
 
-/* The options that a variable of the environment can give too; it holds for every srun. */
+/* The options that an environment variable can set too, for every srun. */
 static const struct {
     enum option option;
     const char *variable;
@@ -90,7 +90,7 @@ static const struct {
 
 static char *given[OPTIONS]; /* NULL: not given; "" for an option that takes no value */
 
-/* What became of the container on this node; from the process that made it to slurmstepd, in one write to a pipe. */
+/* The state of the container on this node; from the process that created it to slurmstepd, in one write to a pipe. */
 struct outcome {
     bool contained;
     char notice[1024];
@@ -167,7 +167,7 @@ static enum option opposite(enum option option)
     return option < MOUNT_HOME ? option : MOUNT_HOME + ((option - MOUNT_HOME) ^ 1);
 }
 
-/* Slurm calls it in srun, where a wrong value ends srun, and again in slurmstepd. */
+/* Called in srun, where an invalid value ends srun, and again in slurmstepd. */
 static int take_option(int option, const char *value, int remote)
 {
     const char *wrong;
@@ -179,7 +179,7 @@ static int take_option(int option, const char *value, int remote)
         enum option first = option < (int)opposite(option) ? (enum option)option : opposite(option);
         wrong = text("both --%s and --%s were specified", spank_options[first].name, spank_options[first + 1].name);
     } else if (given[option] && strcmp(given[option], value) && option != MOUNTS && option != ENV) {
-        wrong = text("--%s specified multiple times", spank_options[option].name); /* of mounts the last ones count */
+        wrong = text("--%s specified multiple times", spank_options[option].name); /* the last mounts win */
     }
     if (wrong) {
         slurm_error("pyxis: %s", wrong);
@@ -204,7 +204,7 @@ static void take_defaults(spank_t spank)
     }
 }
 
-/* The process that makes the container, or joins it, as root. It ends in finish() or fail(). */
+/* The process that creates or joins the container, as root. It ends in finish() or fail(). */
 
 static struct {
     spank_t spank;
@@ -212,7 +212,7 @@ static struct {
     uid_t uid;
     gid_t gid;
     int report; /* to slurmstepd */
-    int until;  /* slurmstepd closes the other end when it has got hold of our namespace */
+    int until;  /* slurmstepd closes the other end when it has opened our namespace */
     int record;
 } maker;
 
@@ -228,7 +228,7 @@ static void put_json(FILE *out, const char *value)
     fputc('"', out);
 }
 
-/* One line, in one write: steps can begin at the same moment. */
+/* One line, in one write: steps can start at the same moment. */
 static void record(const char *how)
 {
     char *line = NULL, **argv = NULL;
@@ -305,12 +305,12 @@ static void make_folders(const char *path)
     free(copy);
 }
 
-/* A mount is taken from the host before the image is entered, and put to its place after: links in the image's paths
- * then lead to where they lead in the image. */
+/* A mount is opened on the host before the image is entered, and attached after it: symbolic links in the image's paths
+ * are then resolved in the image. */
 struct mounted {
-    int tree; /* -1: of memory */
+    int tree; /* -1: a tmpfs */
     char *target;
-    bool detach; /* what is mounted there goes */
+    bool detach; /* unmount what is mounted there */
     struct mounted *next;
 };
 static struct mounted *mounts, **last_mount = &mounts;
@@ -388,13 +388,13 @@ static int own_folder(const char *path, const struct stat *seen, int type, struc
     return 0;
 }
 
-/* A file in the container's root by which its processes are known: the number of a namespace is soon used again. */
+/* A file in the container's root that identifies its processes: namespace numbers are soon reused. */
 static char *mark_of(const char *name)
 {
     return text("/.pyxis_%s", name);
 }
 
-/* Starts a container on that image, what is changed in it below `files`; or, without a name, in memory of its own. */
+/* Start a container on that image, with its changes below `files`; an unnamed one has them in memory. */
 static void start(const char *image, const char *name, const char *files)
 {
     const char *node = text(STATE "/%s", maker.node), *root = text("%s/root", node);
@@ -425,7 +425,7 @@ static void start(const char *image, const char *name, const char *files)
     }
     make_folders(text("%s/upper", files));
     make_folders(text("%s/work", files));
-    must(!chdir(image), "go to the image"); /* as "." its name needs no quoting */
+    must(!chdir(image), "go to the image"); /* the name "." needs no quoting */
     char *layers = text("lowerdir=.,upperdir=%s/upper,workdir=%s/work", files, files);
     must(!mount("overlay", root, "overlay", 0, layers), "mount the image");
     must(!chdir(root) && !syscall(SYS_pivot_root, ".", "."), "enter the image");
@@ -462,7 +462,7 @@ static char *running(const char *name)
     return found;
 }
 
-/* The folder that an image is, by its full path. */
+/* The full path of the folder of an image. */
 static char *image_folder(const char *image)
 {
     struct stat found;
@@ -488,8 +488,8 @@ static void unpack(void)
         usleep((useconds_t)(atof(seconds) * 1e6));
 }
 
-/* A named container is known by a file of the user's with two lines: its image, and where its changes are. The file is
- * empty while the container is created. To remove the file is to remove the container. */
+/* A named container is a file of the user with two lines: its image, and the folder of its changes. The file is empty
+ * while the container is created. Removing the file removes the container. */
 static void start_named(const char *name, const char *flag)
 {
     const char *folder = text(STATE "/%s/%u", maker.node, maker.uid);
@@ -584,7 +584,7 @@ int slurm_spank_user_init(spank_t spank, int count, char **arguments)
     (void)arguments;
     spank_get_item(spank, S_JOB_STEPID, &step);
     if (step > SLURM_MAX_NORMAL_STEP_ID)
-        return 0; /* a batch script: not of srun */
+        return 0; /* a batch script, not a step of srun */
     take_defaults(spank);
     if (outcome.failure[0])
         return 0;
@@ -614,7 +614,7 @@ int slurm_spank_user_init(spank_t spank, int count, char **arguments)
     if (read(report[0], &outcome, sizeof(outcome)) != sizeof(outcome))
         strcpy(outcome.failure, "the process that makes the container has ended");
     if (outcome.contained) {
-        if (!seteuid(0)) /* the namespace is root's */
+        if (!seteuid(0)) /* the namespace belongs to root */
             container = open(text("/proc/%d/ns/mnt", child), O_RDONLY | O_CLOEXEC);
         if (container < 0)
             strcpy(outcome.failure, "no container");
@@ -628,7 +628,7 @@ int slurm_spank_user_init(spank_t spank, int count, char **arguments)
     return 0;
 }
 
-/* Still root. A failure is told in task_init, where the real one's is. */
+/* Still root. A failure is reported in task_init, like that of the real plugin. */
 int slurm_spank_task_init_privileged(spank_t spank, int count, char **arguments)
 {
     (void)spank;
@@ -685,7 +685,7 @@ static bool become_root_inside(void)
 {
     char *uids = text("0 %u 1", geteuid()), *gids = text("0 %u 1", getegid());
 
-    prctl(PR_SET_DUMPABLE, 1); /* else /proc/self belongs to root, since slurmstepd has just become the user */
+    prctl(PR_SET_DUMPABLE, 1); /* otherwise /proc/self belongs to root: slurmstepd has just switched to the user */
     return !unshare(CLONE_NEWUSER) && put_line("/proc/self/setgroups", "deny") &&
            put_line("/proc/self/uid_map", uids) && put_line("/proc/self/gid_map", gids);
 }

@@ -1,4 +1,4 @@
-"""The files a cluster runs on: the machine's own, or another Debian release in a folder made by debootstrap."""
+"""The root file system of a cluster: the machine's own, or another Debian release installed by debootstrap."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PACKAGES = ("slurm-wlm", "munge", "iproute2", "python3", "procps", "hostname")
 
 
 def root_folder(suite: str) -> Path:
-    """The root folder of that release; it is made when missing, which takes about a minute."""
+    """The root folder of that release; created if missing, which takes about a minute."""
     if suite in ("host", _machine_suite()):
         return Path("/")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slurm-launch-testbed"
@@ -24,7 +24,7 @@ def root_folder(suite: str) -> Path:
 
 
 def slurm_version(root: Path) -> tuple[int, ...]:
-    """Of the Slurm in that root folder, such as (22, 5, 8)."""
+    """The version of Slurm in that root folder, such as (22, 5, 8)."""
     argv = ["chroot", str(root), "slurmctld", "-V"]  # prints: slurm-wlm 22.05.8
     text = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     return tuple(int(part) for part in text.split()[-1].split("-")[0].split("."))
@@ -38,22 +38,22 @@ def _machine_suite() -> str:
 
 
 def _mirror() -> str:
-    """The Debian mirror that this machine itself installs from."""
+    """The Debian mirror that this machine uses."""
     argv = ["apt-get", "indextargets", "--format", "$(ORIGIN) $(RELEASE) $(SITE)"]
     for line in subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines():
         origin, _, rest = line.partition(" ")
         release, _, site = rest.partition(" ")
         if origin == "Debian" and release == _machine_suite():
             return site
-    raise RuntimeError("no Debian mirror in this machine's apt configuration (is `apt-get update` done?)")
+    raise RuntimeError("no Debian mirror in this machine's apt configuration (run `apt-get update`)")
 
 
 def _debootstrap(suite: str, folder: Path) -> None:
-    # Built aside and renamed, so that a build that was cut off is never taken for a good one.
+    # Built in a temporary folder and renamed, so that an interrupted build is never used.
     build = Path(tempfile.mkdtemp(prefix=f"{suite}-", dir=folder.parent))
-    build.chmod(0o755)  # packages run commands as users of their own in there
+    build.chmod(0o755)  # packages run commands in it as other users
     log = build.with_suffix(".log")
-    # Own namespaces: whatever a package starts while it is installed ends with debootstrap, and no mount stays.
+    # In its own namespaces: what a package starts during installation ends with debootstrap, and no mount remains.
     argv = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
     argv += ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", suite, str(build), _mirror()]
     try:
@@ -62,12 +62,12 @@ def _debootstrap(suite: str, folder: Path) -> None:
         if code:
             tail = "\n".join(log.read_text().splitlines()[-20:])
             raise RuntimeError(f"debootstrap {suite} failed ({code}):\n{tail}")
-        (build / "usr/sbin/policy-rc.d").write_text("#!/bin/sh\nexit 101\n")  # apt in there starts no daemon, ever
+        (build / "usr/sbin/policy-rc.d").write_text("#!/bin/sh\nexit 101\n")  # apt in it never starts a daemon
         (build / "usr/sbin/policy-rc.d").chmod(0o755)
         try:
             build.rename(folder)
         except OSError:
-            if not folder.exists():  # else another process was faster
+            if not folder.exists():  # otherwise another process was faster
                 raise
     finally:
         shutil.rmtree(build, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""That the stand-in for Pyxis does as the real one was seen to, and that the image runs Ray."""
+"""The fake Pyxis plugin behaves like the real one, and the image runs Ray."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAME_IN_IMAGE = 'NAME="slurm-launch test image"'
 
 
 def _need(reason: str | None) -> None:
-    """Skip, or in CI fail: there nobody would notice that nothing is tested."""
+    """Skip if no cluster can run here. In CI fail instead: a skip would go unnoticed."""
     if reason and os.environ.get("CI"):
         pytest.fail(reason)
     if reason:
@@ -37,7 +37,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     _need(None if (VENV / "bin/ray").exists() else f"no Ray in {VENV}: run `make test`")
     folder = make_image(tmp_path_factory.mktemp("images") / "ray.sqsh", [VENV])
     yield folder
-    shutil.rmtree(folder)  # pytest would keep that of three runs
+    shutil.rmtree(folder)  # pytest would keep those of three runs
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def srun(cluster: Cluster, *argv: object, **env: str) -> subprocess.CompletedPro
 
 
 def bash(cluster: Cluster, image: Path, code: str, *options: object, **env: str) -> str:
-    """What this code prints in a container of its own."""
+    """The output of this code in an unnamed container."""
     done = srun(cluster, f"--container-image={image}", *options, "bash", "-c", code, **env)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -101,7 +101,7 @@ def test_a_cluster_without_pyxis_refuses_the_options(image: Path) -> None:
 
 def test_another_release_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     _need(unavailable_reason(pyxis=True))
-    monkeypatch.setattr(rootfs, "root_folder", lambda suite: Path("/srv", suite))  # to make one takes a minute
+    monkeypatch.setattr(rootfs, "root_folder", lambda suite: Path("/srv", suite))  # creating one takes a minute
     with pytest.raises(TestbedError, match="machine's own Slurm only"):
         Cluster(nodes=1, suite="sid", pyxis=True).start()
 
@@ -278,7 +278,7 @@ def test_a_container_without_processes_starts_anew_and_can_be_removed(cluster: C
     job = Running(cluster, image, "--container-mounts=/home:/new")
     job.end_container()
     again = job.step("--container-name=box", "bash", "-c", "ls /tmp /run; ls -d /new; ls /new")
-    assert again.stdout.split() == ["/run:", "/tmp:", "/new"]  # the place of the mount is there, the mount is not
+    assert again.stdout.split() == ["/run:", "/tmp:", "/new"]  # the mount point exists, without the mount
     assert job.step("enroot", "list").stdout == "pyxis_box\n"
     assert job.step("enroot", "remove", "-f", "pyxis_box").returncode == 0
     assert "does not exist" in job.step("--container-name=box", "true").stderr

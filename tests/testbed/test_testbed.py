@@ -1,4 +1,4 @@
-"""That the testbed is what it says: few and quick, since every other test on it depends on that."""
+"""The testbed itself: few and quick tests, because every other test on it depends on them."""
 
 from __future__ import annotations
 
@@ -74,18 +74,18 @@ def test_reset_repairs_a_killed_slurmd_and_a_cut_link(cluster: Cluster) -> None:
     assert len(cluster.run(["srun", "-N3", "hostname"], check=True).stdout.split()) == 3
 
 
-def test_a_command_over_time_is_ended(cluster: Cluster) -> None:
+def test_a_command_that_times_out_is_ended(cluster: Cluster) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         cluster.run(["sleep", "4711"], timeout=0.5)
     time.sleep(0.1)
     assert cluster.processes("login") == []
 
 
-def test_a_daemon_that_does_not_start_is_told_at_once_with_its_log() -> None:
-    begin = time.monotonic()
+def test_a_daemon_that_does_not_start_is_reported_at_once_with_its_log() -> None:
+    started = time.monotonic()
     with pytest.raises(TestbedError, match=r"fatal: .*select/nosuch"):
         Cluster(nodes=1, slurm_conf_extra=["SelectType=select/nosuch"]).start()
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - started < 10
 
 
 @pytest.mark.parametrize("families", ["4", "6"])
@@ -108,7 +108,7 @@ def test_many_nodes_are_routed() -> None:
 def test_accounting_is_real() -> None:
     with Cluster(nodes=1, accounting=True) as running:
         running.run(["srun", "bash", "-c", "exit 4"])
-        deadline = time.monotonic() + 20  # slurmctld hands its records on every few seconds
+        deadline = time.monotonic() + 20  # slurmctld passes its records on every few seconds
         rows = ""
         while "FAILED" not in rows and time.monotonic() < deadline:
             rows = running.run(["sacct", "-X", "-n", "-P", "-o", "User,Account,State,ExitCode"], check=True).stdout
@@ -146,5 +146,5 @@ def _namespaces(pids: Iterator[int]) -> set[str]:
             try:
                 found.add(os.readlink(f"/proc/{pid}/ns/{kind}"))
             except OSError:
-                break  # it has gone
+                break  # it has ended
     return found

@@ -1,4 +1,4 @@
-"""For test_doctor*.py: what Slurm 22.05.8 and two nodes answered on the test cluster, shortened, and who says it."""
+"""For test_doctor*.py: shortened output of Slurm 22.05.8 and of two nodes on the test cluster, and a fake runner."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 from slurm_launch import process
 from slurm_launch.doctor import cluster_facts
-from slurm_launch.doctor.cluster_facts import Site
-from slurm_launch.doctor.findings import Finding
+from slurm_launch.doctor.cluster_facts import ClusterFacts
+from slurm_launch.doctor.findings import CheckResult
 from slurm_launch.slurm.client import Probe
 
 Answer = str | tuple[int, str] | Exception
@@ -161,12 +161,12 @@ GOOD: dict[str, Answer] = {
 }
 
 
-class Fake:
-    """A runner with prepared answers: stdout, (code, stderr), or what to raise. What is not there is not installed."""
+class FakeRunner:
+    """A runner with prepared results: stdout, (code, stderr), or an exception. Other programs are not installed."""
 
     def __init__(self, changes: Mapping[str, Answer | Callable[[str], Answer]] | None = None) -> None:
         self.known: dict[str, Any] = {**GOOD, **(changes or {})}
-        self.asked: list[str] = []
+        self.calls: list[str] = []
 
     def __call__(
         self,
@@ -178,7 +178,7 @@ class Fake:
         stdin: str | None = None,
     ) -> process.Result:
         line = " ".join(argv)
-        self.asked.append(line)
+        self.calls.append(line)
         answer = next((self.known[key] for key in self.known if line.startswith(key)), None)
         if callable(answer):
             answer = answer(stdin or line)
@@ -190,20 +190,20 @@ class Fake:
         return process.Result(tuple(argv), code, out, err)
 
 
-def examined(changes: Mapping[str, Any] | None = None, groups: tuple[str, ...] = ()) -> Site:
-    return cluster_facts.examine(Probe({}, Fake(changes)), "alice", groups)
+def query_fake(changes: Mapping[str, Any] | None = None, groups: tuple[str, ...] = ()) -> ClusterFacts:
+    return cluster_facts.query_cluster(Probe({}, FakeRunner(changes)), "alice", groups)
 
 
-def about(findings: Iterable[Finding], what: str) -> list[Finding]:
+def about(findings: Iterable[CheckResult], what: str) -> list[CheckResult]:
     return [finding for finding in findings if finding.about == what]
 
 
-def one(findings: Iterable[Finding], what: str) -> Finding:
+def one(findings: Iterable[CheckResult], what: str) -> CheckResult:
     (found,) = about(findings, what)
     return found
 
 
-ODD = (
+MALFORMED = (
     "",
     " ",
     "weird",
@@ -222,11 +222,11 @@ ODD = (
 )
 
 
-def odd(text: str, random: Random) -> str:
-    """The text with some of its words replaced by odd ones."""
+def malformed(text: str, random: Random) -> str:
+    """The text with some of its words replaced by malformed ones."""
     words = re.split(r"([\s=,:]+)", text)
     for _ in range(random.randint(1, 12)):
-        words[random.randrange(len(words))] = random.choice(ODD)
+        words[random.randrange(len(words))] = random.choice(MALFORMED)
     return "".join(words)
 
 

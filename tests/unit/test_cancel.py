@@ -1,4 +1,4 @@
-"""Which jobs are ended and how, with scripted answers of squeue and scancel."""
+"""Which jobs are canceled and how, with scripted answers of squeue and scancel."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def line(job: str, state: str, user: str = "alice", script: str = "/runs/t.sh", 
 
 
 class Slurm:
-    """Answers squeue from a list, the last one again and again, and notes what scancel was asked."""
+    """Answers squeue from a list, repeating the last answer, and records the calls of scancel."""
 
     def __init__(self, *answers: str | Result | BaseException, scancel: Result | None = None) -> None:
         self.answers = list(answers)
@@ -56,30 +56,30 @@ def run(tmp_path: Path) -> Run:
     return some_run(tmp_path, "t_20261116-090507", script="/runs/t.sh")
 
 
-def survey(slurm: Slurm, *wanted: tuple[Run, str]) -> cancel.Survey:
-    return cancel.survey(wanted, slurm.ask, "alice")
+def plan_cancel(slurm: Slurm, *wanted: tuple[Run, str]) -> cancel.CancelPlan:
+    return cancel.plan_cancel(wanted, slurm.ask, "alice")
 
 
-def test_one_question_however_many_runs(run: Run) -> None:
+def test_one_query_for_all_runs(run: Run) -> None:
     slurm = Slurm(line("12", "RUNNING") + line("13", "PENDING") + line("14", "COMPLETED"))
-    found = survey(slurm, *((replace(run, job_id=job, record=job), job) for job in ("12", "13", "14", "12")))
+    found = plan_cancel(slurm, *((replace(run, job_id=job, record=job), job) for job in ("12", "13", "14", "12")))
     assert [(target.id, target.state) for target in found.targets] == [("12", "RUNNING"), ("13", "PENDING")]
-    assert found.over == [f"job 14 ({run.name}) has ended already: COMPLETED"]
+    assert found.already_ended == [f"job 14 ({run.name}) has already ended: COMPLETED"]
     assert [argv[argv.index("-j") + 1] for argv in slurm.asked] == ["12,13,14"]
 
 
-def test_each_cluster_of_a_federation_is_asked_for_its_own(run: Run) -> None:
+def test_each_cluster_of_a_federation_is_queried_for_its_own_jobs(run: Run) -> None:
     slurm = Slurm("CLUSTER: a\n" + line("12", "RUNNING"), "CLUSTER: b\n" + line("12", "PENDING"))
-    found = survey(slurm, *((replace(run, cluster=name, record=name), "t") for name in ("a", "b")))
+    found = plan_cancel(slurm, *((replace(run, cluster=name, record=name), "t") for name in ("a", "b")))
     cancel.send(found.targets, slurm.ask)
     assert slurm.cancelled() == [["-M", "a", "--batch", "--signal=TERM", "12"], ["-M", "b", "12"]]
 
 
-def test_what_runs_is_asked_and_what_waits_is_taken_away(run: Run) -> None:
+def test_running_jobs_are_signaled_and_pending_ones_removed(run: Run) -> None:
     states = ["RUNNING", "PENDING", "CONFIGURING", "SUSPENDED", "COMPLETING"]
     slurm = Slurm("".join(line(str(12 + place), state) for place, state in enumerate(states)))
     wanted = [(replace(run, job_id=str(12 + place), record=str(place)), "t") for place in range(len(states))]
-    targets = survey(slurm, *wanted).targets
+    targets = plan_cancel(slurm, *wanted).targets
     assert len(targets) == len(states)
     cancel.send(targets, slurm.ask)
     assert slurm.cancelled() == [["13", "14", "15"], ["--batch", "--signal=TERM", "12"]]
@@ -88,10 +88,10 @@ def test_what_runs_is_asked_and_what_waits_is_taken_away(run: Run) -> None:
     assert slurm.cancelled() == [["12", "13", "14", "15"]]
 
 
-def test_an_array_is_one_order_and_not_thousands(run: Run) -> None:
+def test_an_array_is_canceled_by_one_id(run: Run) -> None:
     waiting = "".join(line(f"12_{task}", "PENDING") for task in range(2, 2000))
     slurm = Slurm(line("12_0", "RUNNING") + line("12_1", "COMPLETED") + waiting)
-    found = survey(slurm, (run, "12"))
+    found = plan_cancel(slurm, (run, "12"))
     assert len(found.targets) == 1999
     cancel.send(found.targets, slurm.ask)
     assert slurm.cancelled() == [["--state=PENDING", "12"], ["--batch", "--signal=TERM", "12_0"]]
@@ -103,9 +103,9 @@ def test_an_array_is_one_order_and_not_thousands(run: Run) -> None:
 def test_tasks_of_an_array_alone(run: Run) -> None:
     slurm = Slurm("".join(line(f"12_{task}", state) for task, state in enumerate(["RUNNING", "RUNNING", "PENDING"])))
     run = replace(run, spec={"array": "0-7"})
-    found = survey(slurm, (run, "12_1"), (run, f"{run.name}_2.log"), (run, "12_7"))
+    found = plan_cancel(slurm, (run, "12_1"), (run, f"{run.name}_2.log"), (run, "12_7"))
     assert [target.id for target in found.targets] == ["12_1", "12_2"]
-    assert found.over == [f"job 12_7 ({run.name}) has ended already"]
+    assert found.already_ended == [f"job 12_7 ({run.name}) has already ended"]
     assert found.targets[0].log == f"{run.log.removesuffix('.log')}_1.log"
     cancel.send(found.targets, slurm.ask)
     assert slurm.cancelled() == [["12_2"], ["--batch", "--signal=TERM", "12_1"]]
@@ -114,9 +114,9 @@ def test_tasks_of_an_array_alone(run: Run) -> None:
 def test_several_tasks_in_one_word(run: Run) -> None:
     run = replace(run, spec={"array": "0-9"})
     slurm = Slurm("".join(line(f"12_{task}", "PENDING" if task else "RUNNING") for task in range(8)))
-    found = survey(slurm, (run, "12_[3-5]"), (run, "12_[8-9]"))
+    found = plan_cancel(slurm, (run, "12_[3-5]"), (run, "12_[8-9]"))
     assert [target.id for target in found.targets] == ["12_3", "12_4", "12_5"]
-    assert found.over == [f"job 12_[8-9] ({run.name}) has ended already"]
+    assert found.already_ended == [f"job 12_[8-9] ({run.name}) has already ended"]
     cancel.send(found.targets, slurm.ask)
     assert slurm.cancelled() == [["12_3", "12_4", "12_5"]]
 
@@ -126,52 +126,52 @@ def test_a_task_that_the_array_does_not_have(run: Run) -> None:
     array = replace(run, spec={"array": "0-1"})
     for argument, missing in (("12_99", "12_99"), ("12_[0-3]", r"12_\[2-3\]")):
         with pytest.raises(UsageError, match=f"job 12 has no task {missing}") as error:
-            survey(slurm, (array, argument))
-        assert "nothing was cancelled; its tasks are 12_[0-1]" in str(error.value)
+            plan_cancel(slurm, (array, argument))
+        assert "nothing was canceled; its tasks are 12_[0-1]" in str(error.value)
     with pytest.raises(UsageError, match="has no task 12_0"):
-        survey(Slurm(line("12", "RUNNING")), (run, "12_0"))
+        plan_cancel(Slurm(line("12", "RUNNING")), (run, "12_0"))
 
 
 @pytest.mark.parametrize(
     ("there", "why"),
     [
-        (line("12", "RUNNING", user="bob"), "another one: bob"),
-        (line("12", "RUNNING", script="/else/t.sh"), "another one: alice, 't', /else/t.sh"),
+        (line("12", "RUNNING", user="bob"), "another job: user bob"),
+        (line("12", "RUNNING", script="/else/t.sh"), "another job: user alice, name 't', script /else/t.sh"),
         (line("12", "PENDING", script="", name="else"), "'else'"),
-        (line("12", "RUNNING", user=""), "nobody knows whose"),
+        (line("12", "RUNNING", user=""), "user unknown"),
     ],
 )
-def test_a_job_that_is_another_one(run: Run, there: str, why: str) -> None:
+def test_another_job_with_the_same_id(run: Run, there: str, why: str) -> None:
     slurm = Slurm(line("11", "RUNNING") + there)
-    with pytest.raises(UsageError, match="is not the one of") as error:
-        survey(slurm, (replace(run, job_id="11", record="x"), "11"), (run, "12"))
+    with pytest.raises(UsageError, match="does not belong to") as error:
+        plan_cancel(slurm, (replace(run, job_id="11", record="x"), "11"), (run, "12"))
     assert why in error.value.message
     assert not slurm.cancelled()
 
 
-def test_another_job_of_that_number_which_has_ended(run: Run) -> None:
-    found = survey(Slurm(line("12", "FAILED", script="/else/t.sh")), (run, "12"))
-    assert found == cancel.Survey([], [f"job 12 ({run.name}) has ended already"])
+def test_another_ended_job_with_the_same_id(run: Run) -> None:
+    found = plan_cancel(Slurm(line("12", "FAILED", script="/else/t.sh")), (run, "12"))
+    assert found == cancel.CancelPlan([], [f"job 12 ({run.name}) has already ended"])
 
 
-def test_somebody_elses_record_is_not_even_asked_for(run: Run) -> None:
+def test_a_record_of_another_user_is_not_queried(run: Run) -> None:
     slurm = Slurm(line("12", "RUNNING"))
-    with pytest.raises(UsageError, match="job 12 is bob's by its record, and you are alice"):
-        survey(slurm, (replace(run, user="bob"), "12"))
-    with pytest.raises(UsageError, match="no job id"):
-        survey(slurm, (replace(run, job_id=None), "t"))
+    with pytest.raises(UsageError, match="job 12 belongs to bob according to its record; you are alice"):
+        plan_cancel(slurm, (replace(run, user="bob"), "12"))
+    with pytest.raises(UsageError, match="no job ID"):
+        plan_cancel(slurm, (replace(run, job_id=None), "t"))
     assert not slurm.asked
 
 
-def test_a_job_that_slurm_has_forgotten(run: Run) -> None:
+def test_a_job_that_slurm_no_longer_lists(run: Run) -> None:
     Path(run.log).write_text("[slurm-launch] 2026-11-16T09:06:00+0000 end outcome=ok code=0\n")
-    assert survey(Slurm(GONE), (run, "12")).over == [f"job 12 ({run.name}) has ended already: ok"]
+    assert plan_cancel(Slurm(GONE), (run, "12")).already_ended == [f"job 12 ({run.name}) has already ended: ok"]
 
 
 def test_slurm_does_not_answer(run: Run) -> None:
     for answer in (DOWN, process.SlurmTimedOut("squeue did not answer")):
         with pytest.raises(SlurmUnavailable):
-            survey(Slurm(answer), (run, "12"))
+            plan_cancel(Slurm(answer), (run, "12"))
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_slurm_does_not_answer(run: Run) -> None:
 )
 def test_scancel_fails(run: Run, said: str, fails: bool) -> None:
     slurm = Slurm(line("12", "RUNNING"), scancel=Result(("scancel",), 1, "", said + "\n"))
-    targets = survey(slurm, (run, "12")).targets
+    targets = plan_cancel(slurm, (run, "12")).targets
     if fails:
         with pytest.raises(SlurmUnavailable, match=r"denied|contact"):
             cancel.send(targets, slurm.ask)
@@ -206,15 +206,15 @@ class Clock:
         self.now += seconds
 
 
-def wait(slurm: Slurm, targets: Sequence[cancel.Target], gone: list[str]) -> list[cancel.Target]:
+def wait(slurm: Slurm, targets: Sequence[cancel.CancelTarget], gone: list[str]) -> list[cancel.CancelTarget]:
     clock = Clock()
-    return cancel.wait(targets, slurm.ask, gone=lambda target: gone.append(target.id), sleep=clock.sleep, clock=clock)
+    return cancel.wait(targets, slurm.ask, on_end=lambda target: gone.append(target.id), sleep=clock.sleep, clock=clock)
 
 
-def test_waiting_asks_seldom_and_tells_of_each(run: Run) -> None:
+def test_waiting_queries_rarely_and_reports_each_end(run: Run) -> None:
     both = line("12_0", "RUNNING") + line("12_1", "RUNNING")
     slurm = Slurm(both)
-    targets = survey(slurm, (run, "12")).targets
+    targets = plan_cancel(slurm, (run, "12")).targets
     slurm.answers = [both, DOWN, process.SlurmTimedOut("slow"), line("12_1", "COMPLETING"), GONE]
     gone: list[str] = []
     assert wait(slurm, targets, gone) == []
@@ -222,58 +222,58 @@ def test_waiting_asks_seldom_and_tells_of_each(run: Run) -> None:
     slurm = Slurm(both)
     assert wait(slurm, targets, gone) == targets
     assert len(slurm.asked) < 12, "in a minute"
-    error = cancel.still_there(targets, now=False)
+    error = cancel.not_ended_error(targets, now=False)
     assert error.exit_code == 7
-    assert "not ended after 60 s: job 12_0 12_1" in str(error)
+    assert "still running after 60 s: job 12_0 12_1" in str(error)
     assert "slurm-launch cancel --now 12_0 12_1" in str(error)
 
 
 @pytest.mark.parametrize("now", [False, True])
-def test_what_begins_meanwhile_is_asked_to_end_too(run: Run, now: bool) -> None:
+def test_a_job_that_starts_meanwhile_is_signaled_too(run: Run, now: bool) -> None:
     both = line("12_0", "RUNNING") + line("12_1", "PENDING")
     slurm = Slurm(both)
-    targets = survey(slurm, (run, "12")).targets
+    targets = plan_cancel(slurm, (run, "12")).targets
     slurm.answers = [*[line("12_0", "RUNNING") + line("12_1", "RUNNING")] * 3, GONE]
     clock = Clock()
-    left = cancel.wait(targets, slurm.ask, now=now, gone=lambda _: None, sleep=clock.sleep, clock=clock)
+    left = cancel.wait(targets, slurm.ask, now=now, on_end=lambda _: None, sleep=clock.sleep, clock=clock)
     assert left == []
     assert slurm.cancelled() == ([] if now else [["--batch", "--signal=TERM", "12_1"]]), "once"
 
 
-def test_what_begins_meanwhile_has_all_of_its_time(run: Run) -> None:
+def test_a_job_that_starts_meanwhile_has_the_full_grace_period(run: Run) -> None:
     slurm = Slurm(line("12", "PENDING"))
-    targets = survey(slurm, (run, "12")).targets
+    targets = plan_cancel(slurm, (run, "12")).targets
     slurm.answers = [*[line("12", "PENDING")] * 8, line("12", "RUNNING")]
     clock = Clock()
-    assert cancel.wait(targets, slurm.ask, gone=lambda _: None, sleep=clock.sleep, clock=clock) == targets
+    assert cancel.wait(targets, slurm.ask, on_end=lambda _: None, sleep=clock.sleep, clock=clock) == targets
     assert clock.now >= cancel.GRACE * 1.5
     slurm.asked.clear()
-    assert cancel.wait(targets, slurm.ask, grace=0, gone=lambda _: None, sleep=clock.sleep, clock=clock) == targets
+    assert cancel.wait(targets, slurm.ask, grace=0, on_end=lambda _: None, sleep=clock.sleep, clock=clock) == targets
     assert slurm.cancelled() == [["--batch", "--signal=TERM", "12"]], "without waiting for it"
 
 
-def test_after_the_question_slurm_is_asked_again(
+def test_slurm_is_queried_again_after_the_confirmation(
     run: Run, launcher: Launcher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Who thinks for a while would else end what runs by then as if it still waited."""
+    """A job may have started while the user was deciding: it must be signaled, not removed."""
     records.write(replace(run, spec={"array": "0-1"}))
     slurm = Slurm(line("12_0", "PENDING") + line("12_1", "PENDING"), line("12_0", "RUNNING") + line("12_1", "PENDING"))
     monkeypatch.setattr("slurm_launch.cli.verbs.cancel.slurm_client", lambda: slurm.ask)
-    monkeypatch.setattr(cancel, "_me", lambda: "alice")
-    monkeypatch.setattr("slurm_launch.cli.verbs.cancel._agreed", lambda _: True)
+    monkeypatch.setattr(cancel, "_unix_user", lambda: "alice")
+    monkeypatch.setattr("slurm_launch.cli.verbs.cancel._confirmed", lambda _: True)
     assert launcher("cancel", run.record, "--no-wait").code == 0
     assert slurm.cancelled() == [["--state=PENDING", "12"], ["--batch", "--signal=TERM", "12_0"]]
 
 
-def test_the_log_tells_of_the_end_before_slurm_is_asked_again(run: Run) -> None:
-    """Else it would be asked every ten seconds only."""
+def test_an_end_in_the_log_triggers_a_query(run: Run) -> None:
+    """Otherwise the next query would come after ten seconds."""
     slurm = Slurm(line("12", "RUNNING"))
-    targets = survey(slurm, (run, "12")).targets
+    targets = plan_cancel(slurm, (run, "12")).targets
     slurm.asked.clear()
     Path(run.log).write_text("[slurm-launch] 2026-11-16T09:06:00+0000 end outcome=ended-from-outside code=75\n")
     slurm.answers = [*[line("12", "RUNNING")] * 3, line("12", "FAILED")]
     clock = Clock()
-    assert cancel.wait(targets, slurm.ask, gone=lambda _: None, sleep=clock.sleep, clock=clock) == []
+    assert cancel.wait(targets, slurm.ask, on_end=lambda _: None, sleep=clock.sleep, clock=clock) == []
     assert (len(slurm.asked), clock.now) == (4, 4.0)
 
 
@@ -282,26 +282,26 @@ def test_the_record_remembers_which_tasks(run: Run) -> None:
     records.write(run)
     slurm = Slurm("".join(line(f"12_{task}", "FAILED" if task == 2 else "RUNNING") for task in range(5)))
     told: list[str] = []
-    cancel.end(survey(slurm, (run, "12_0")).targets, slurm.ask, told.append)
+    cancel.cancel(plan_cancel(slurm, (run, "12_0")).targets, slurm.ask, told.append)
     ((ids, when),) = records.read(run.record).cancelled.items()
     assert (ids, told) == ("12_0", [])
-    cancel.end(survey(slurm, (run, "12")).targets, slurm.ask, told.append)
+    cancel.cancel(plan_cancel(slurm, (run, "12")).targets, slurm.ask, told.append)
     kept = records.read(run.record)
     assert list(kept.cancelled) == ["12_[0-1,3-4]", "12_0"], "not what had ended before"
     assert kept.cancelled_at("12_0") == when
     assert [bool(kept.cancelled_at(f"12_{task}")) for task in range(5)] == [True, True, False, True, True]
-    strange = replace(survey(slurm, (run, "12_0")).targets[0], run=replace(run, record="/nosuch/t.json"))
-    cancel.end([strange], slurm.ask, told.append)
-    assert "the record cannot be changed" in told[0]
+    strange = replace(plan_cancel(slurm, (run, "12_0")).targets[0], run=replace(run, record="/nosuch/t.json"))
+    cancel.cancel([strange], slurm.ask, told.append)
+    assert "cannot update the record" in told[0]
 
 
-def test_what_others_wrote_into_the_record_stays(run: Run) -> None:
-    """Such as while the user is asked."""
+def test_other_changes_of_the_record_are_kept(run: Run) -> None:
+    """For example while the user is asked."""
     records.write(run)
     slurm = Slurm(line("12", "RUNNING"))
-    targets = survey(slurm, (run, "12")).targets
+    targets = plan_cancel(slurm, (run, "12")).targets
     records.update(replace(run, tasks={"12": {"state": "FAILED"}}))
-    cancel.end(targets, slurm.ask, pytest.fail)
+    cancel.cancel(targets, slurm.ask, pytest.fail)
     assert records.read(run.record).tasks == {"12": {"state": "FAILED"}}
 
 
@@ -314,11 +314,11 @@ def test_what_others_wrote_into_the_record_stays(run: Run) -> None:
         (process.SlurmTimedOut("scancel did not answer"), True),
     ],
 )
-def test_the_record_knows_before_slurm_does(run: Run, answer: Any, kept: bool) -> None:
+def test_the_record_is_updated_before_the_signal(run: Run, answer: Any, kept: bool) -> None:
     """Who follows the job may see its end at once. What scancel refuses is taken back."""
     records.write(run)
     slurm = Slurm(line("12", "RUNNING"))
-    targets = survey(slurm, (run, "12")).targets
+    targets = plan_cancel(slurm, (run, "12")).targets
     seen: list[dict[str, str]] = []
 
     def scancel(argv: Sequence[str], **_: Any) -> Result:
@@ -328,6 +328,6 @@ def test_the_record_knows_before_slurm_does(run: Run, answer: Any, kept: bool) -
         return answer  # type: ignore[no-any-return]
 
     with pytest.raises(SlurmUnavailable):
-        cancel.end(targets, SlurmClient({}, runner=scancel), pytest.fail)
+        cancel.cancel(targets, SlurmClient({}, runner=scancel), pytest.fail)
     assert list(seen[0]) == ["12"]
     assert bool(records.read(run.record).cancelled) is kept

@@ -1,4 +1,4 @@
-"""Chains: what is one, which of its links were not needed, and by which of them it is judged."""
+"""Chains: when they continue, which links were not needed, and which link determines the exit code."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from slurm_launch.process import Result
 from slurm_launch.runs.record import Run
 from slurm_launch.slurm import environment as slurm_environment
 from slurm_launch.slurm.client import SlurmClient
-from slurm_launch.status import chains, lookup, watch_messages
+from slurm_launch.status import chains, lookup, report, saved_outcomes, watch_messages
 from slurm_launch.status.task import NOT_NEEDED, NOT_NEEDED_SENTENCE, Task
-from slurm_launch.status.wait import Follower
+from slurm_launch.status.wait import JobPoller
 from tests.unit.queue_answers import GONE, NO_SACCT, queued
 from tests.unit.some_run import END, START, some_run
 
@@ -43,7 +43,7 @@ def slurm_client(lines: str) -> SlurmClient:
 
 
 RAN = queued("12_0", "FAILED", "3:0") + queued("12_1", "COMPLETED")
-# How Slurm 22.05 shows the rest of an array whose waiting tasks were cancelled.
+# How Slurm 22.05 shows the rest of an array whose pending tasks were canceled.
 REST = queued("12", "CANCELLED", reason="JobArrayTaskLimit", nodes="")
 
 
@@ -62,7 +62,7 @@ REST = queued("12", "CANCELLED", reason="JobArrayTaskLimit", nodes="")
         ),
     ],
 )
-def test_when_a_chain_goes_on(mode: str, reason: str, end: str, over: bool) -> None:
+def test_when_a_chain_continues(mode: str, reason: str, end: str, over: bool) -> None:
     part = (Path(__file__).parents[2] / "templates/parts/chain-while.sh").read_text()
     before = 'say() { echo "$@"; }; scancel() { :; }; end() { echo "code $1"; }; slaunch_link=1 SLURM_ARRAY_TASK_MAX=4'
     code = f"{before} slaunch_while={mode} SLURM_ARRAY_JOB_ID=7\n{part}\nreason={reason}; end {end}"
@@ -73,62 +73,62 @@ def test_when_a_chain_goes_on(mode: str, reason: str, end: str, over: bool) -> N
 
 def test_links_that_were_not_needed(tmp_path: Path) -> None:
     run = chain(tmp_path)
-    tasks = lookup.look(run, slurm_client(RAN + REST))
+    tasks = lookup.look_up(run, slurm_client(RAN + REST))
     assert [(task.id, task.state, task.reason) for task in tasks[2:]] == [("12_[2-4]", "CANCELLED", NOT_NEEDED)]
-    assert tasks[2].in_words == "was not needed: the chain was over before it"
+    assert tasks[2].in_words == "was not needed: the chain ended before it"
     assert explain_task(run, tasks[2]).cause == "not-needed"
-    remembered = lookup.remembered_tasks(lookup.remember(run, tasks))
+    remembered = saved_outcomes.load(saved_outcomes.save(run, tasks))
     assert remembered[-1].in_words == tasks[2].in_words, "when Slurm has forgotten it, too"
 
 
-def test_links_that_somebody_cancelled(tmp_path: Path) -> None:
+def test_links_that_someone_canceled(tmp_path: Path) -> None:
     run = chain(tmp_path)
     Path(f"{tmp_path}/t_1.log").write_text(START + END.format(outcome="ok", code=0))
-    assert lookup.look(run, slurm_client(RAN + REST))[-1].reason is None
+    assert lookup.look_up(run, slurm_client(RAN + REST))[-1].reason is None
 
 
-def test_another_links_word_does_not_count(tmp_path: Path) -> None:
+def test_the_line_of_another_link_does_not_count(tmp_path: Path) -> None:
     """The command may show the log of another run."""
     run = chain(tmp_path)
     Path(f"{tmp_path}/t_1.log").write_text(START + OVER.format(0) + END.format(outcome="ok", code=0))
-    assert lookup.look(run, slurm_client(RAN + REST))[-1].reason is None
+    assert lookup.look_up(run, slurm_client(RAN + REST))[-1].reason is None
 
 
 def code(run: Run, lines: str) -> int:
-    follower = Follower(run, slurm_client(lines))
+    poller = JobPoller(run, slurm_client(lines))
     for _ in range(9):
-        follower.take(follower.ask())
-    assert follower.over
-    return follower.code()
+        poller.update(poller.query())
+    assert poller.over
+    return poller.exit_code()
 
 
-def test_the_last_link_that_ran_tells_the_code(tmp_path: Path) -> None:
+def test_the_last_link_that_ran_determines_the_code(tmp_path: Path) -> None:
     assert code(chain(tmp_path), RAN + REST) == 0
 
 
-def test_a_chain_that_was_cancelled_has_no_code(tmp_path: Path) -> None:
+def test_a_canceled_chain_has_no_code(tmp_path: Path) -> None:
     run = some_run(tmp_path, spec={"chain": 3}, array="0-2%1")
     with pytest.raises(NoCommandCode):
         code(run, queued("12_0", "COMPLETED") + queued("12_1", "COMPLETED") + queued("12_2", "CANCELLED", nodes="n1"))
 
 
-def test_a_waiting_link_is_one(tmp_path: Path) -> None:
+def test_a_pending_link(tmp_path: Path) -> None:
     run = chain(tmp_path)
     task = Task("12_[2-4%1]", "PENDING", "squeue", run.log, reason="JobArrayTaskLimit")
     assert chains.with_reasons(run, [task]) == [task]
 
 
 BAD = [
-    (("--chain", "1"), "--chain is no chain: 1", "give 2 or more"),
-    (("--chain", "0"), "--chain is no chain: 0", "give 2 or more"),
+    (("--chain", "1"), "--chain must be at least 2, not 1", "use 2 or more"),
+    (("--chain", "0"), "--chain must be at least 2, not 0", "use 2 or more"),
     (("--chain", "x"), "--chain is not a whole number: 'x'", "5"),
-    (("--chain", "1000000"), "--chain is too long a chain: 1000000", "MaxArraySize"),
-    (("--chain", "5", "--array", "0-4"), "--array and --chain exclude one another", "give one"),
-    (("--chain", "5", "--sweep", "a=1,2"), "--sweep and --chain exclude one another", "give one"),
-    (("--chain", "5", "--max-parallel", "2"), "--max-parallel and --chain exclude one another", "one link runs"),
-    (("--chain", "5", "--no-sbatch", "array"), "--no-sbatch array takes away what a chain is", "leave it out"),
-    (("--chain-while", "ok"), "--chain-while without --chain has no effect", "--chain N"),
-    (("--chain", "5", "--chain-while", "okay"), "--chain-while has no choice 'okay'", "'ok'"),
+    (("--chain", "1000000"), "--chain must be at most 100000, not 1000000", "MaxArraySize"),
+    (("--chain", "5", "--array", "0-4"), "--array and --chain are mutually exclusive", "use one"),
+    (("--chain", "5", "--sweep", "a=1,2"), "--sweep and --chain are mutually exclusive", "use one"),
+    (("--chain", "5", "--max-parallel", "2"), "--max-parallel and --chain are mutually", "one at a time"),
+    (("--chain", "5", "--no-sbatch", "array"), "--no-sbatch array removes the directive that a chain needs", "omit it"),
+    (("--chain-while", "ok"), "--chain-while has no effect without --chain", "--chain N"),
+    (("--chain", "5", "--chain-while", "okay"), "--chain-while has an invalid value: 'okay'", "'ok'"),
 ]
 
 
@@ -147,18 +147,18 @@ def test_a_chain_is_an_array_with_one_at_a_time() -> None:
 
 
 def test_a_launch_from_within_a_link_has_files_of_its_own() -> None:
-    """The folder of the chain is no place for them, though its variable is that of an option."""
+    """They do not belong in the folder of the chain, although its variable is that of an option."""
     inner = {"SLAUNCH_LINK": "1", "SLAUNCH_RUN_DIR": "/home/me/t.run", "SLAUNCH_PARTITION": "main"}
-    assert set(slurm_environment.of_outer_job(inner)) == {"SLAUNCH_LINK", "SLAUNCH_RUN_DIR"}
-    assert slurm_environment.of_outer_job({"SLAUNCH_RUN_DIR": "/home/me/t.run"}) == (), "a user's own wish"
+    assert set(slurm_environment.outer_job_variables(inner)) == {"SLAUNCH_LINK", "SLAUNCH_RUN_DIR"}
+    assert slurm_environment.outer_job_variables({"SLAUNCH_RUN_DIR": "/home/me/t.run"}) == (), "a user's own wish"
     found = resolve({"exp_name": "x", "command": "true"}, inner, Path.cwd())
     assert (found.spec().run_dir, found.spec().partition, found.warnings) == (".", "main", ())
-    clean, _ = slurm_environment.scrub(inner)
+    clean, _ = slurm_environment.submit_env(inner)
     assert clean == {"SLAUNCH_PARTITION": "main"}
 
 
-def test_watch_does_not_call_it_a_failure() -> None:
+def test_watch_does_not_count_it_as_a_failure() -> None:
     ran = Task("12_0", "COMPLETED", "squeue", "x_0.log", code=0)
     spared = Task("12_[1-2]", "CANCELLED", "record", "x.log", reason=NOT_NEEDED)
     assert watch_messages.outcome(spared) == NOT_NEEDED_SENTENCE
-    assert watch_messages.counted([ran, spared]) == "3 ended"
+    assert report.summary([ran, spared]) == "1 ok, 2 not needed"

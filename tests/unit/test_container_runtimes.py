@@ -1,4 +1,4 @@
-"""Containers: what the options accept, and what each runtime makes of them. tests/golden has the whole scripts."""
+"""Containers: what the options accept, and how each runtime uses them. tests/golden has the whole scripts."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ GOOD = ("--exp-name", "test", "--command", "true")
 IMAGE = ("--container-image", "ubuntu:24.04")
 
 BAD = [
-    (("--container-runtime", "apptaner", *IMAGE), "has no choice 'apptaner'", "did you mean 'apptainer'?"),
-    (("--container-image", ""), "--container-image is empty", "leave the option out"),
+    (("--container-runtime", "apptaner", *IMAGE), "has an invalid value: 'apptaner'", "did you mean 'apptainer'?"),
+    (("--container-image", ""), "--container-image is empty", "omit the option"),
     (("--container-image", "a\nb"), "--container-image contains a line break", "one line"),
-    (("--container-image", "a b"), "--container-image cannot be an image: 'a b'", "without blanks"),
+    (("--container-image", "a b"), "--container-image is not an image: 'a b'", "without spaces"),
     (("--container-image", "ray.sqsh"), "would be taken for a name in a registry", "write ./ray.sqsh"),
     ((*IMAGE, "--container-mounts", "data"), "neither a colon nor an absolute path: 'data'", "SRC:DST"),
     ((*IMAGE, "--container-mounts", "data:/data"), "--container-mounts is not an absolute path: 'data'", "SRC:DST"),
@@ -26,26 +26,26 @@ BAD = [
     ((*IMAGE, "--container-mounts", "/data:"), "--container-mounts is not a mount: '/data:'", "SRC:DST"),
     ((*IMAGE, "--container-mounts", "/a:/b:rx"), "--container-mounts is not a mount: '/a:/b:rx'", "SRC:DST:ro"),
     ((*IMAGE, "--container-mounts", "/a,,/b"), "--container-mounts has an empty item", "SRC:DST"),
-    ((*IMAGE, "--container-mounts", "/$HOME:/b"), "--container-mounts has a path with '$'", "%u stands for"),
-    ((*IMAGE, "--container-mounts", "/data:/tmp"), "puts /data:/tmp where --temp-dir is: /tmp", "another --temp-dir"),
-    ((*IMAGE, "--container-mounts", "/tmp:/tmp:ro"), "puts /tmp:/tmp:ro where --temp-dir is: /tmp", "elsewhere"),
-    (("--srun-arg=--label",), "'--label' would cut the script off from its nodes", "leave it out"),
+    ((*IMAGE, "--container-mounts", "/$HOME:/b"), "--container-mounts has a path with '$'", "%u is replaced by"),
+    ((*IMAGE, "--container-mounts", "/data:/tmp"), "/data:/tmp hides --temp-dir /tmp", "another --temp-dir"),
+    ((*IMAGE, "--container-mounts", "/tmp:/tmp:ro"), "/tmp:/tmp:ro hides --temp-dir /tmp", "another mount"),
+    (("--srun-arg=--label",), "'--label' would disconnect the script from its nodes", "omit it"),
     ((*IMAGE, "--container-workdir", "work"), "is not an absolute path: 'work'", "inside the container"),
-    (("--container-mounts", "/data"), "--container-mounts without an image has no effect", "add --container-image"),
-    (("--container-workdir", "/work"), "--container-workdir without an image has", "add --container-image"),
-    (("--container-setup", "true"), "--container-setup without an image has no effect", "add --container-image"),
-    (("--container-home",), "--container-home without an image has no effect", "add --container-image"),
-    (("--head-image", "/a.sif", *IMAGE), "--head-image is no image for pyxis: '/a.sif'", "a squashfs file (.sqsh)"),
-    (("--container-image", "~/a.sif"), "--container-image is no path that the job can use", "%u stands for"),
-    ((*IMAGE, "--container-mounts", "$HOME:/b"), "is not an absolute path: '$HOME'", "%u stands for"),
-    ((*IMAGE, "--container-runtime", "charliecloud", "--container-writable"), "cannot be had with", "leave it out"),
-    ((*IMAGE, "--container-runtime", "shifter", "--container-home"), "cannot be had with shifter", "leave it out"),
+    (("--container-mounts", "/data"), "--container-mounts has no effect without a container", "add --container-image"),
+    (("--container-workdir", "/work"), "--container-workdir has no effect without", "add --container-image"),
+    (("--container-setup", "true"), "--container-setup has no effect without", "add --container-image"),
+    (("--container-home",), "--container-home has no effect without", "add --container-image"),
+    (("--head-image", "/a.sif", *IMAGE), "--head-image is not an image for pyxis: '/a.sif'", "a squashfs file (.sqsh)"),
+    (("--container-image", "~/a.sif"), "--container-image is not a path that the job can use", "%u is replaced by"),
+    ((*IMAGE, "--container-mounts", "$HOME:/b"), "is not an absolute path: '$HOME'", "%u is replaced by"),
+    ((*IMAGE, "--container-runtime", "charliecloud", "--container-writable"), "is not supported by", "omit it"),
+    ((*IMAGE, "--container-runtime", "shifter", "--container-home"), "is not supported by shifter", "omit it"),
     (("--worker-image", "x"), "--worker-image alone leaves the head without an image", "add --head-image"),
-    (("--container-image", "/a.sif"), "--container-image is no image for pyxis: '/a.sif'", "a squashfs file (.sqsh)"),
-    (("--container-image", "/a", "--container-runtime", "shifter"), "no image for shifter", "names of images only"),
-    (("--container-image", "/a.sqsh", "--container-runtime", "apptainer"), "no image for apptainer", "a .sif file"),
-    ((*IMAGE, "--container-cleanenv"), "--container-cleanenv cannot be had with pyxis", "leave it out"),
-    ((*IMAGE, "--container-mounts", "/a:/b:ro", "--container-runtime", "charliecloud"), "nothing read-only", "leave "),
+    (("--container-image", "/a.sif"), "--container-image is not an image for pyxis: '/a.sif'", "a squashfs file"),
+    (("--container-image", "/a", "--container-runtime", "shifter"), "not an image for shifter", "only names of images"),
+    (("--container-image", "/a.sqsh", "--container-runtime", "apptainer"), "not an image for apptainer", "a .sif file"),
+    ((*IMAGE, "--container-cleanenv"), "--container-cleanenv is not supported by pyxis", "omit it"),
+    ((*IMAGE, "--container-mounts", "/a:/b:ro", "--container-runtime", "charliecloud"), "no read-only mounts", "omit "),
     (("--sbatch", "container-image=x"), "--sbatch: --container-image cannot be set here", "where there is no srun"),
 ]  # fmt: skip
 
@@ -61,7 +61,7 @@ def test_bad_options_are_refused(argv: tuple[str, ...], message: str, hint: str,
 def test_mounts_in_every_spelling() -> None:
     spec = spec_with(container_mounts=["/data:/data:ro,/home", "/a:/b:rw", "/c"])
     assert spec.container_mounts == ("/data:/data:ro", "/home:/home", "/a:/b", "/c:/c")
-    # of two for the same place the later one counts, as a flag does over a profile
+    # the last mount for a target wins, as a flag does over a profile
     assert spec_with(container_mounts=["/x:/b/", "/a:/b:ro"]).container_mounts == ("/a:/b:ro",)
 
 
@@ -88,7 +88,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize("runtime", NAMES)
-def test_an_image_is_called_what_the_runtime_calls_it(runtime: str) -> None:
+def test_images_in_the_notation_of_each_runtime(runtime: str) -> None:
     for written, called in NAMES[runtime].items():
         assert RUNTIMES[runtime](runtime).image(written) == called
 

@@ -16,7 +16,7 @@ import pytest
 from slurm_launch import LaunchSpec, errors, render
 from slurm_launch.config import realhf_import
 from slurm_launch.config.layers import holds_code, is_list, is_mapping
-from slurm_launch.config.profile import FACTS, LIMITS
+from slurm_launch.config.profile_keys import FACTS, LIMITS
 from slurm_launch.explain import explain, rules
 from slurm_launch.rehearsal import faults
 from slurm_launch.rendering import templates
@@ -177,7 +177,7 @@ def test_the_exit_codes_are_those_of_the_script() -> None:
     }
     documented -= {("the command's", "ok"), ("the command's", "command-failed")}
     assert documented == used
-    header = re.search(r"or with one of ours:(.*?)\n# spec", TEMPLATES, re.DOTALL)
+    header = re.search(r"or one of these:(.*?)\n# spec", TEMPLATES, re.DOTALL)
     assert header
     assert set(re.findall(r"\b7\d\b", header[1])) == {code for code, _ in used}
     failures = set(re.findall(r"\| (7\d) \|", PAGES["docs/failures.md"]))
@@ -334,4 +334,4 @@ def test_reals_example_works() -> None:
     Path("cluster.json").write_text(found[1], encoding="utf-8")
     spec = realhf_import.read(Path("cluster.json"))
     assert (spec.warnings, spec.notes) == ([], [])
-    assert set(spec.fates) == set(realhf_import.KEYS), "it has every key"
+    assert set(spec.results) == set(realhf_import.KEYS), "it has every key"

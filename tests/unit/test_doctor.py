@@ -1,4 +1,4 @@
-"""The doctor: what it makes of the answers of Slurm, and what sbatch would take."""
+"""The doctor: how it assesses the output of Slurm's commands, and what sbatch would accept."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from slurm_launch.slurm import times
 from slurm_launch.slurm.client import Probe
 from slurm_launch.slurm.site import Node, Partition
 from tests.unit import doctor_answers as answers
-from tests.unit.doctor_answers import Answer, Fake, about, examined, one, timed_out
+from tests.unit.doctor_answers import Answer, FakeRunner, about, one, query_fake, timed_out
 
 Launcher = Callable[..., Any]  # tests/unit/conftest.py
 SPEC = LaunchSpec(exp_name="doctor", command="true")
@@ -34,7 +34,7 @@ class TestParsers:
         config = slurm_site.parse_config(answers.CONFIG)
         assert config["KillWait"] == "5 sec"
         assert config["SchedulerParameters"].startswith("sched_interval=1,")
-        assert "PlugStackConfig" not in config, "(null) is no value"
+        assert "PlugStackConfig" not in config, "(null) is not a value"
 
     def test_partitions(self) -> None:
         main, short = slurm_site.parse_partitions(answers.PARTITIONS)
@@ -86,44 +86,44 @@ class TestParsers:
     def test_seconds(self, time: str, seconds: float) -> None:
         assert times.seconds(time) == seconds
 
-    def test_addresses_are_those_that_a_job_could_use(self) -> None:
+    def test_addresses_that_a_job_could_use(self) -> None:
         assert this_host.parse_addresses(answers.ADDRESSES) == [
-            this_host.Address("br0", "10.77.0.1"),
-            this_host.Address("br0", "fd77::1"),
+            this_host.InterfaceAddress("br0", "10.77.0.1"),
+            this_host.InterfaceAddress("br0", "fd77::1"),
         ]
 
 
 class TestSlurm:
-    def test_a_good_cluster_has_no_problem(self) -> None:
-        findings = cluster_advice.advise(examined())
+    def test_a_healthy_cluster_has_no_problem(self) -> None:
+        findings = cluster_advice.check_cluster(query_fake())
         assert {finding.status for finding in findings} == {"ok", "note"}
         assert one(findings, "slurm").text == "slurm-wlm 22.05.8"
         first, second, limits = about(findings, "partition")
-        assert first.text == "main: default, 2 nodes, no time limit, up to 2 GPUs on a node"
-        assert second.text == "short: 2 nodes, time limit 00:01:00, up to 2 GPUs on a node"
-        assert "wait for ever" in limits.text
-        assert one(findings, "memory").text.startswith("counted; 512 MB for each CPU")
+        assert first.text == "main: default, 2 nodes, no time limit, up to 2 GPUs per node"
+        assert second.text == "short: 2 nodes, time limit 00:01:00, up to 2 GPUs per node"
+        assert "pending forever" in limits.text
+        assert one(findings, "memory").text.startswith("allocated by Slurm; default 512 MB per CPU")
         assert one(findings, "kill-wait").status == "note"
         assert about(findings, "preemption") == []
 
     def test_a_newer_slurm_has_fewer_values(self) -> None:
         changes = {"scontrol show config": answers.CONFIG_24_11, "sinfo --version": "slurm-wlm 24.11.5\n"}
-        findings = cluster_advice.advise(examined(changes))
+        findings = cluster_advice.check_cluster(query_fake(changes))
         assert {finding.status for finding in findings} == {"ok", "note"}
         assert about(findings, "preemption") == []
 
-    def test_no_slurm_is_no_problem(self) -> None:
+    def test_a_machine_without_slurm_is_not_a_problem(self) -> None:
         missing = process.SlurmNotFound("sinfo is not in PATH")
-        runner = Fake({"sinfo --version": missing})
-        site = cluster_facts.examine(Probe({}, runner), "alice", ())
-        assert [finding.status for finding in cluster_advice.advise(site)] == ["note"]
-        assert runner.asked == ["sinfo --version"]
+        runner = FakeRunner({"sinfo --version": missing})
+        site = cluster_facts.query_cluster(Probe({}, runner), "alice", ())
+        assert [finding.status for finding in cluster_advice.check_cluster(site)] == ["note"]
+        assert runner.calls == ["sinfo --version"]
 
     def test_versions(self) -> None:
-        old = cluster_advice.advise(examined({"sinfo --version": "slurm 21.08.1\n"}))
+        old = cluster_advice.check_cluster(query_fake({"sinfo --version": "slurm 21.08.1\n"}))
         assert one(old, "slurm").status == "problem"
-        other = cluster_advice.advise(examined({"sinfo --version": "slurm 23.11.1\n"}))
-        assert one(other, "slurm").text == "the commands here are slurm 23.11.1, slurmctld is 22.05.8"
+        other = cluster_advice.check_cluster(query_fake({"sinfo --version": "slurm 23.11.1\n"}))
+        assert one(other, "slurm").text == "the commands on this host are slurm 23.11.1, slurmctld is 22.05.8"
 
     @pytest.mark.parametrize(
         "failure",
@@ -132,34 +132,34 @@ class TestSlurm:
             (1, "slurm_load_ctl_conf error: Unable to contact slurm controller (connect failure)"),
         ],
     )
-    def test_a_controller_that_does_not_answer_is_one_problem_and_asked_once(self, failure: Answer) -> None:
-        runner = Fake({"scontrol show config": failure})
-        ask = Probe({}, runner)
-        site = cluster_facts.examine(ask, "alice", ())
-        findings = [*cluster_advice.advise(site), *sbatch_trials.try_out(ask, site, SPEC).findings]
+    def test_an_unreachable_controller_is_one_problem_and_queried_once(self, failure: Answer) -> None:
+        runner = FakeRunner({"scontrol show config": failure})
+        probe = Probe({}, runner)
+        site = cluster_facts.query_cluster(probe, "alice", ())
+        findings = [*cluster_advice.check_cluster(site), *sbatch_trials.try_sbatch(probe, site, SPEC).findings]
         assert [finding.about for finding in findings if finding.status == "problem"] == ["slurmctld"]
         assert one(findings, "slurmctld").hint
-        assert [line for line in runner.asked if line.startswith(("scontrol", "sbatch"))] == ["scontrol show config"]
+        assert [line for line in runner.calls if line.startswith(("scontrol", "sbatch"))] == ["scontrol show config"]
 
     def test_commands_without_a_configuration_are_one_problem(self) -> None:
-        said = (
+        failure = (
             1,
             "error: failed to fetch config\nfatal: Could not establish a configuration source",
         )
-        site = examined({"sinfo --version": said, "scontrol show config": said, "srun --help": said})
-        findings = [*cluster_advice.advise(site), cluster_advice.containers(site, [])]
+        site = query_fake({"sinfo --version": failure, "scontrol show config": failure, "srun --help": failure})
+        findings = [*cluster_advice.check_cluster(site), cluster_advice.check_containers(site, [])]
         (found,) = [finding for finding in findings if finding.status == "problem"]
         assert found.line() == (
-            "problem  slurm         Slurm's commands are here, but no configuration; "
-            "this is no login node; `rehearse` works without"
+            "problem  slurm         Slurm's commands are installed, but they find no configuration; "
+            "this is not a login node; `rehearse` works without Slurm"
         )
-        assert "does not tell" in one(findings, "containers").text
-        site = examined({"scontrol show config": said})
+        assert "srun failed" in one(findings, "containers").text
+        site = query_fake({"scontrol show config": failure})
         assert [(failure.about, failure.text) for failure in site.failures] == [("slurm", found.text)]
 
     @pytest.mark.parametrize("tool", ["scontrol show node", "srun --help", "sinfo --version"])
     def test_one_tool_that_fails_is_one_problem(self, tool: str) -> None:
-        findings = cluster_advice.advise(examined({tool: timed_out(tool.split()[0])}))
+        findings = cluster_advice.check_cluster(query_fake({tool: timed_out(tool.split()[0])}))
         assert len([finding for finding in findings if finding.status == "problem"]) == 1
         assert one(findings, "accounting")
 
@@ -167,87 +167,94 @@ class TestSlurm:
         ("change", "why"),
         [
             (("State=UP", "State=DOWN"), "it is down"),
-            (("RootOnly=NO", "RootOnly=YES"), "root only"),
+            (("RootOnly=NO", "RootOnly=YES"), "restricted to root"),
             (("ReqResv=NO", "ReqResv=YES"), "a reservation"),
             (("AllowGroups=ALL", "AllowGroups=gpu"), "the groups gpu"),
             (("AllowAccounts=ALL", "AllowAccounts=other"), "the accounts other"),
-            (("AllowAccounts=ALL", "DenyAccounts=lab"), "not for the accounts lab"),
+            (("AllowAccounts=ALL", "DenyAccounts=lab"), "it denies the accounts lab"),
         ],
     )
     def test_a_partition_that_is_not_open(self, change: tuple[str, str], why: str) -> None:
         changes = {"scontrol show config": answers.WITH_ACCOUNTS}
         text = answers.PARTITIONS.replace(*change)
-        findings = cluster_advice.advise(examined({**changes, "scontrol show partition": text}, ("users",)))
+        findings = cluster_advice.check_cluster(query_fake({**changes, "scontrol show partition": text}, ("users",)))
         assert why in str(about(findings, "partition")[0].hint)
-        assert "none is open to you" in [finding.text for finding in about(findings, "partition")]
+        assert "none is available to you" in [finding.text for finding in about(findings, "partition")]
         first = answers.PARTITIONS.replace(*change, 1)
-        site = examined({**changes, "scontrol show partition": first}, ("users",))
-        assert site.partition(None) == site.partitions[1], "the first that is open"
-        assert any("no default" in finding.text for finding in cluster_advice.advise(site))
+        site = query_fake({**changes, "scontrol show partition": first}, ("users",))
+        assert site.partition(None) == site.partitions[1], "the first open one"
+        assert any("no default" in finding.text for finding in cluster_advice.check_cluster(site))
 
     def test_nodes_that_are_down(self) -> None:
         text = answers.NODES.replace("State=IDLE", "State=DOWN*", 1)
-        findings = cluster_advice.advise(examined({"scontrol show node": text}))
+        findings = cluster_advice.check_cluster(query_fake({"scontrol show node": text}))
         assert "2 nodes (1 not available)" in about(findings, "partition")[0].text
         text = answers.NODES.replace("State=IDLE", "State=DOWN*")
-        assert about(cluster_advice.advise(examined({"scontrol show node": text})), "partition")[0].status == "note"
+        assert (
+            about(cluster_advice.check_cluster(query_fake({"scontrol show node": text})), "partition")[0].status
+            == "note"
+        )
 
     def test_accounts(self) -> None:
         changes: dict[str, Answer] = {"scontrol show config": answers.WITH_ACCOUNTS}
-        assert one(cluster_advice.advise(examined(changes)), "account").text == "lab (your default)"
+        assert one(cluster_advice.check_cluster(query_fake(changes)), "account").text == "lab (your default)"
         changes["sacctmgr -n -P show user"] = "\n"
-        assert one(cluster_advice.advise(examined(changes)), "account").text == "lab (your only one)"
+        assert one(cluster_advice.check_cluster(query_fake(changes)), "account").text == "lab (your only one)"
         changes["sacctmgr -n -P show assoc"] = "lab\nother\nlab\n"
-        several = one(cluster_advice.advise(examined(changes)), "account")
-        assert (several.status, several.text) == ("note", "yours are lab, other, none is the default")
+        several = one(cluster_advice.check_cluster(query_fake(changes)), "account")
+        assert (several.status, several.text) == ("note", "lab, other; none is the default")
         changes["sacctmgr -n -P show assoc"] = ""
-        assert one(cluster_advice.advise(examined(changes)), "account").status == "problem"
+        assert one(cluster_advice.check_cluster(query_fake(changes)), "account").status == "problem"
         changes["sacctmgr -n -P show assoc"] = timed_out("sacctmgr")
-        assert one(cluster_advice.advise(examined(changes)), "account").text == "sacctmgr did not answer within 20 s"
+        assert (
+            one(cluster_advice.check_cluster(query_fake(changes)), "account").text
+            == "sacctmgr did not answer within 20 s"
+        )
 
     @pytest.mark.parametrize(
         ("change", "status", "text"),
         [
-            (("CR_CORE_MEMORY", "CR_CORE"), "note", "does not count it"),
+            (("CR_CORE_MEMORY", "CR_CORE"), "note", "not allocated by Slurm"),
             (("DefMemPerCPU            = 512", "DefMemPerNode = UNLIMITED"), "note", "gets all"),
-            (("task/none", "task/affinity,task/cgroup"), "ok", "enforced by a control group"),
-            (("JobAcctGatherParams     = (null)", "JobAcctGatherParams = OverMemoryKill"), "ok", "enforced"),
+            (("task/none", "task/affinity,task/cgroup"), "ok", "; enforced by a cgroup"),
+            (("JobAcctGatherParams     = (null)", "JobAcctGatherParams = OverMemoryKill"), "ok", "; enforced"),
         ],
     )
     def test_memory(self, change: tuple[str, str], status: str, text: str) -> None:
         assert change[0] in answers.CONFIG
         found = one(
-            cluster_advice.advise(examined({"scontrol show config": answers.CONFIG.replace(*change)})), "memory"
+            cluster_advice.check_cluster(query_fake({"scontrol show config": answers.CONFIG.replace(*change)})),
+            "memory",
         )
         assert found.status == status
         assert text in found.text
 
-    def test_how_jobs_end(self) -> None:
+    def test_how_slurm_ends_jobs(self) -> None:
         text = answers.CONFIG.replace("5 sec", "30 sec").replace("proctrack/linuxproc", "proctrack/cgroup")
         text = text.replace("preempt/none", "preempt/qos").replace("= OFF", "= REQUEUE")
         text = text.replace("job_container/none", "job_container/tmpfs")
-        findings = cluster_advice.advise(examined({"scontrol show config": text}))
+        findings = cluster_advice.check_cluster(query_fake({"scontrol show config": text}))
         assert one(findings, "kill-wait").status == one(findings, "processes").status == "ok"
         assert "by qos (requeue)" in one(findings, "preemption").text
-        assert "of its own" in one(findings, "temp-dir").text
+        assert "its own /tmp" in one(findings, "temp-dir").text
 
 
 class TestContainers:
     def test_none(self) -> None:
-        assert cluster_advice.containers(examined(), []).status == "note"
-        assert "apptainer in PATH here" in cluster_advice.containers(examined(), ["apptainer"]).text
+        assert cluster_advice.check_containers(query_fake(), []).status == "note"
+        assert "apptainer in PATH here" in cluster_advice.check_containers(query_fake(), ["apptainer"]).text
         assert (
-            cluster_advice.containers(examined(), ["apptainer"], on_nodes=True).text
+            cluster_advice.check_containers(query_fake(), ["apptainer"], on_nodes=True).text
             == "no Pyxis; apptainer on the nodes"
         )
-        assert "found on the nodes" in cluster_advice.containers(examined(), [], on_nodes=True).text
+        assert "found on the nodes" in cluster_advice.check_containers(query_fake(), [], on_nodes=True).text
 
     @pytest.mark.parametrize(
         ("plugstack", "scope"),
         [
             ("required spank_pyxis.so container_scope=job runtime_path=/run\n", "container_scope job"),
-            ("# container_scope=job pyxis\nrequired /usr/lib/spank_pyxis.so\n", "the default, which is global"),
-            (None, "cannot be read"),
+            ("# container_scope=job pyxis\nrequired /usr/lib/spank_pyxis.so\n", "the default (global"),
+            (None, "unknown (cannot read it"),
         ],
     )
     def test_pyxis_and_its_scope(self, tmp_path: Path, plugstack: str | None, scope: str) -> None:
@@ -256,16 +263,16 @@ class TestContainers:
         if plugstack is not None:
             (tmp_path / "plugstack.conf.d/pyxis.conf").write_text(plugstack)
         config = answers.CONFIG.replace("/etc/slurm/slurm.conf", str(tmp_path / "slurm.conf"))
-        site = examined({"scontrol show config": config, "srun --help": answers.PYXIS_HELP})
+        site = query_fake({"scontrol show config": config, "srun --help": answers.PYXIS_HELP})
         assert site.pyxis
-        assert scope in cluster_advice.containers(site, []).text
-        assert not examined().pyxis, "--container is another option"
+        assert scope in cluster_advice.check_containers(site, []).text
+        assert not query_fake().pyxis, "--container is a different option"
 
 
 class TestTrials:
-    def tried(self, changes: Mapping[str, Any], spec: LaunchSpec = SPEC) -> sbatch_trials.Trials:
-        ask = Probe({}, Fake(changes))
-        return sbatch_trials.try_out(ask, cluster_facts.examine(ask, "alice", ()), spec)
+    def tried(self, changes: Mapping[str, Any], spec: LaunchSpec = SPEC) -> sbatch_trials.SbatchTrials:
+        probe = Probe({}, FakeRunner(changes))
+        return sbatch_trials.try_sbatch(probe, cluster_facts.query_cluster(probe, "alice", ()), spec)
 
     def test_both_spellings(self) -> None:
         tried = self.tried({})
@@ -283,12 +290,14 @@ class TestTrials:
         found = one(tried.findings, "gpus")
         assert (found.status, found.text) == (
             "note",
-            "only --gres works (select/cons_res knows no other); without types",
+            "only --gres works (select/cons_res supports no other); no types",
         )
 
-    def test_a_site_that_wants_the_type(self) -> None:
+    def test_a_site_that_requires_the_gpu_type(self) -> None:
         def sbatch(script: str) -> Answer:
-            return (1, "sbatch: error: say which GPU") if "=1\n" in script.split("gpus-per-node")[-1][:3] else ""
+            return (
+                (1, "sbatch: error: a GPU type is required") if "=1\n" in script.split("gpus-per-node")[-1][:3] else ""
+            )
 
         node = answers.NODES.replace("Gres=gpu:2", "Gres=gpu:a100:4(S:0-1)")
         tried = self.tried({"scontrol show node": node, "sbatch --test-only": sbatch})
@@ -309,7 +318,7 @@ class TestTrials:
         assert tried.gpu_directive is None
         assert one(tried.findings, "gpus").status == "ok"
 
-    def test_a_site_that_wants_a_time(self) -> None:
+    def test_a_site_that_requires_a_time_limit(self) -> None:
         def sbatch(script: str) -> Answer:
             return "" if "#SBATCH --time=" in script else (1, "sbatch: error: Time limit specification required")
 
@@ -321,7 +330,7 @@ class TestTrials:
         )
         assert one(tried.findings, "sbatch").status == "note"
         timed = self.tried({"sbatch --test-only": sbatch}, SPEC.model_copy(update={"time": "10"}))
-        assert (timed.time, one(timed.findings, "sbatch").status) == ("10", "ok"), "a launch will need it too"
+        assert (timed.time, one(timed.findings, "sbatch").status) == ("10", "ok"), "a launch needs it too"
         assert self.tried({}, SPEC.model_copy(update={"time": "10"})).time is None
 
     def test_a_plain_job_that_is_refused(self) -> None:

@@ -13,11 +13,11 @@ import pytest
 import yaml
 
 from slurm_launch import LaunchSpec
-from slurm_launch.cli.verbs.doctor import for_job, placed
+from slurm_launch.cli.verbs.doctor import probe_spec, with_partition_and_account
 from slurm_launch.errors import UsageError
 from slurm_launch.slurm.site import Partition
 from tests.unit import doctor_answers as answers
-from tests.unit.doctor_answers import examined
+from tests.unit.doctor_answers import query_fake
 
 Launcher = Callable[..., Any]  # tests/unit/conftest.py
 SPEC = LaunchSpec(exp_name="doctor", command="true")
@@ -26,13 +26,13 @@ SPEC = LaunchSpec(exp_name="doctor", command="true")
 class TestCommand:
     @pytest.fixture
     def tools(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-        """Only these programs in PATH, each saying what it is given, or running it as shell code."""
+        """Only these programs in PATH; each prints its text, or runs it as shell code if it starts with !."""
         folder = tmp_path / "bin"
         folder.mkdir()
 
         def install(**programs: str) -> None:
-            for name, said in {"stat": "nfs\n", "ip": answers.ADDRESSES, **programs}.items():
-                code = said[1:] if said.startswith("!") else f"cat <<'END'\n{said}END\n"
+            for name, text in {"stat": "nfs\n", "ip": answers.ADDRESSES, **programs}.items():
+                code = text[1:] if text.startswith("!") else f"cat <<'END'\n{text}END\n"
                 (folder / name).write_text(f"#!/bin/bash\nPATH=/usr/bin:/bin\n{code}")
                 (folder / name).chmod(0o755)
             monkeypatch.setenv("PATH", str(folder))
@@ -59,25 +59,25 @@ class TestCommand:
         tools()
         answer = launcher("doctor")
         assert (answer.code, answer.err) == (0, "")
-        assert answer.out.startswith("note     slurm         there is no Slurm here")
+        assert answer.out.startswith("note     slurm         not installed here")
         assert "ok       run-dir" in answer.out
         assert "ok       python" in answer.out
         for flags in (["--write", "x"], ["--job"]):
             assert launcher("doctor", *flags).code == 4
 
-    def test_a_good_cluster(self, launcher: Launcher, slurm: Callable[..., None]) -> None:
+    def test_a_healthy_cluster(self, launcher: Launcher, slurm: Callable[..., None]) -> None:
         slurm()
         answer = launcher("doctor")
         assert (answer.code, answer.err) == (0, "")
         assert all(line.startswith(("ok ", "note ")) for line in answer.out.splitlines())
-        assert "would take a plain job" in answer.out
+        assert "would accept a plain job" in answer.out
 
-    def test_a_problem_has_its_exit_code(self, launcher: Launcher, slurm: Callable[..., None]) -> None:
+    def test_the_exit_code_of_a_problem(self, launcher: Launcher, slurm: Callable[..., None]) -> None:
         slurm(sbatch="!cat >/dev/null; echo 'sbatch: error: Invalid partition name specified' >&2; exit 1\n")
         answer = launcher("doctor", "--json", "-p", "nosuch")
-        told = json.loads(answer.out)
-        assert (answer.code, told["ok"], told["schema"], told["profile"]) == (6, False, 1, None)
-        (found,) = [finding for finding in told["findings"] if finding["status"] == "problem"]
+        report = json.loads(answer.out)
+        assert (answer.code, report["ok"], report["schema"], report["profile"]) == (6, False, 1, None)
+        (found,) = [finding for finding in report["findings"] if finding["status"] == "problem"]
         assert found["about"] == "sbatch"
         assert "sinfo -s" in found["hint"]
 
@@ -90,16 +90,16 @@ class TestCommand:
         assert yaml.safe_load(path.read_text())["partition"] == "main"
         again = launcher("doctor", "--write", "here")
         assert (again.code, again.out) == (2, "")
-        assert "exists already" in again.err
+        assert "already exists" in again.err
 
     @pytest.mark.parametrize("name", ["none", "", "../x", "a/b", ".x", "a\nb"])
-    def test_names_that_no_profile_can_have(self, launcher: Launcher, slurm: Callable[..., None], name: str) -> None:
+    def test_invalid_profile_names(self, launcher: Launcher, slurm: Callable[..., None], name: str) -> None:
         slurm()
         answer = launcher("doctor", "--write", name)
         assert (answer.code, answer.out) == (2, "")
-        assert "--write is not a name for a profile" in answer.err
+        assert "--write is not a valid profile name" in answer.err
 
-    def test_what_was_chosen_is_written(
+    def test_the_users_options_are_written(
         self, launcher: Launcher, slurm: Callable[..., None], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         slurm()
@@ -132,44 +132,46 @@ class TestCommand:
         assert "\nnote     profile" not in launcher("doctor", "--write", "first").out
         answer = launcher("doctor", "--write", "second")
         assert answer.code == 0
-        assert "\nnote     profile       second is not chosen by the host's name: first is for this host" in answer.out
+        assert (
+            "\nnote     profile       second is not selected by hostname: first matches this host already" in answer.out
+        )
         text = Path(os.environ["XDG_CONFIG_HOME"], "slurm-launch/profiles/second.yaml").read_text()
-        assert "means first already" in text
+        assert "first matches this host already" in text
         assert "\n#hosts: [" in text
         shown = launcher("config", "show", "--json")
         assert shown.code == 0, shown.err
         assert json.loads(shown.out)["values"]["profile"]["value"] == "first"
 
     @pytest.mark.parametrize(
-        ("text", "said"),
+        ("text", "problem"),
         [
             ("x", "is not a whole number: 'x'"),
             ("0", "must be at least 1, not '0'"),
             ("-1", "is not a whole number: '-1'"),
         ],
     )
-    def test_a_time_that_is_none(self, launcher: Launcher, text: str, said: str) -> None:
+    def test_an_invalid_timeout(self, launcher: Launcher, text: str, problem: str) -> None:
         answer = launcher("doctor", f"--job-timeout={text}")
         assert (answer.code, answer.out) == (2, "")
-        assert f"--job-timeout {said}" in answer.err
+        assert f"--job-timeout {problem}" in answer.err
 
-    def test_a_job_on_more_nodes_than_there_are(self, launcher: Launcher, slurm: Callable[..., None]) -> None:
+    def test_a_job_on_more_nodes_than_exist(self, launcher: Launcher, slurm: Callable[..., None]) -> None:
         slurm()
         answer = launcher("doctor", "--job", "--nodes", "5")
         assert (answer.code, answer.out) == (2, "")
-        assert "--nodes 5 cannot be: the partition main has 2 nodes" in answer.err
+        assert "--nodes 5 is too many: the partition main has 2 nodes" in answer.err
 
     @pytest.mark.parametrize("flags", [["--job"], ["--job", "--write", "x"]])
-    def test_a_job_and_no_answer(self, launcher: Launcher, slurm: Callable[..., None], flags: list[str]) -> None:
+    def test_a_job_without_a_controller(self, launcher: Launcher, slurm: Callable[..., None], flags: list[str]) -> None:
         slurm(scontrol="!echo 'Unable to contact slurm controller (connect failure)' >&2; exit 1\n", stat="ext2\n")
         answer = launcher("doctor", *flags)
         assert answer.code == 4
         assert "problem  slurmctld" in answer.out
-        assert "there is nothing to write and no job" in answer.err or flags == ["--job"]
+        assert "no profile is written and no job is run" in answer.err or flags == ["--job"]
         assert "doctor --job" not in answer.out
         assert list(Path.cwd().iterdir()) == []
 
-    def test_a_job_that_sbatch_does_not_answer(self, launcher: Launcher, slurm: Callable[..., None]) -> None:
+    def test_a_job_whose_sbatch_gets_no_response(self, launcher: Launcher, slurm: Callable[..., None]) -> None:
         refuse = (
             '!cat >/dev/null; [[ $1 == --test-only ]] || { echo "Unable to contact slurm controller" >&2; exit 1; }\n'
         )
@@ -177,44 +179,44 @@ class TestCommand:
         answer = launcher("doctor", "--job")
         assert answer.code == 4
         assert "problem  job " in answer.out
-        assert "there is no job" in answer.err
-        assert "doctor --job" not in answer.out, "it is under way"
+        assert "no job is run" in answer.err
+        assert "doctor --job" not in answer.out, "the hint is pointless here"
         assert "doctor --job" in launcher("doctor").out
         assert list(Path.cwd().iterdir()) == []
 
-    def test_an_experiments_wishes_do_not_count_but_flags_do(
+    def test_resources_of_an_experiment_are_ignored_but_flags_count(
         self, launcher: Launcher, slurm: Callable[..., None]
     ) -> None:
-        slurm(sbatch="!cat >>asked\n")
+        slurm(sbatch="!cat >>submitted\n")
         Path("slurm-launch.yaml").write_text("mem: 900G\nnum-gpus: 9\npartition: short\narray: 0-9\n")
         assert launcher("doctor", "-c", "3").code == 0
-        asked = Path("asked").read_text()
-        assert "#SBATCH --partition=short" in asked
-        assert "#SBATCH --cpus-per-task=3" in asked
-        assert not any(text in asked for text in ("900G", ":9", "=9", "array"))
+        submitted = Path("submitted").read_text()
+        assert "#SBATCH --partition=short" in submitted
+        assert "#SBATCH --cpus-per-task=3" in submitted
+        assert not any(text in submitted for text in ("900G", ":9", "=9", "array"))
 
-    def test_a_job_goes_where_the_profile_would_send_it(self) -> None:
-        assert placed(SPEC, examined()) == SPEC, "the cluster's default needs no word"
+    def test_the_job_uses_the_partition_and_account_of_the_profile(self) -> None:
+        assert with_partition_and_account(SPEC, query_fake()) == SPEC, "the cluster's default need not be named"
         text = answers.PARTITIONS.replace("Default=YES", "Default=NO")
-        site = examined({"scontrol show partition": text, "scontrol show config": answers.WITH_ACCOUNTS})
-        there = placed(SPEC, site)
+        site = query_fake({"scontrol show partition": text, "scontrol show config": answers.WITH_ACCOUNTS})
+        there = with_partition_and_account(SPEC, site)
         assert (there.partition, there.account) == ("main", "lab")
         chosen = SPEC.model_copy(update={"partition": "short", "account": "mine"})
-        assert placed(chosen, site) == chosen
+        assert with_partition_and_account(chosen, site) == chosen
 
     def test_the_job_is_small(self) -> None:
-        site, spec = examined(), SPEC.model_copy(update={"num_nodes": 64, "array": "0-9"})
-        small = for_job(spec, {}, site)
+        site, spec = query_fake(), SPEC.model_copy(update={"num_nodes": 64, "array": "0-9"})
+        small = probe_spec(spec, {}, site)
         assert (small.nodes, small.time, small.array) == (2, "00:05:00", None)
         wide = replace(site, partitions=[Partition("main", default=True, nodes=99)])
-        assert for_job(spec, {"num_nodes": "64"}, wide).nodes == 64
-        assert for_job(SPEC.model_copy(update={"partition": "short"}), {}, site).time == "00:01:00"
+        assert probe_spec(spec, {"num_nodes": "64"}, wide).nodes == 64
+        assert probe_spec(SPEC.model_copy(update={"partition": "short"}), {}, site).time == "00:01:00"
         site.partitions = [Partition("main", default=True, nodes=1)]
-        assert for_job(spec, {}, site).nodes == 1, "there are no two"
+        assert probe_spec(spec, {}, site).nodes == 1, "there is only one"
         site.partitions = [Partition("main", default=True, nodes=4, max_nodes=1)]
-        assert for_job(spec, {}, site).nodes == 1, "a job may have no two"
-        with pytest.raises(UsageError, match="main gives a job at most 1 node"):
-            for_job(spec, {"num_nodes": "64"}, site)
+        assert probe_spec(spec, {}, site).nodes == 1, "a job can have only one"
+        with pytest.raises(UsageError, match="main allows at most 1 node per job"):
+            probe_spec(spec, {"num_nodes": "64"}, site)
 
     def test_a_wrong_option(self, launcher: Launcher, tools: Callable[..., None]) -> None:
         tools()

@@ -1,4 +1,4 @@
-"""The doctor: what the nodes tell, and the job that asks them."""
+"""The doctor: what the nodes report, and the job that checks them."""
 
 from __future__ import annotations
 
@@ -14,46 +14,47 @@ import pytest
 
 from slurm_launch import LaunchSpec
 from slurm_launch.doctor import node_advice, probe_job
+from slurm_launch.errors import SubmitRefused
 from slurm_launch.rendering.render import render_script
 from slurm_launch.rendering.templates import TEMPLATES
 from tests.unit import doctor_answers as answers
-from tests.unit.doctor_answers import Answer, Fake, about, odd, one, timed_out
+from tests.unit.doctor_answers import Answer, FakeRunner, about, malformed, one, timed_out
 
 Launcher = Callable[..., Any]  # tests/unit/conftest.py
 SPEC = LaunchSpec(exp_name="doctor", command="true")
 
 
 class TestNodes:
-    def judged(self, *changes: tuple[str, str], expected: int = 2) -> node_advice.Advice:
+    def assessed(self, *changes: tuple[str, str], expected: int = 2) -> node_advice.NodeReport:
         log = answers.JOB_LOG
         for before, after in changes:
             assert before in log, before
             log = log.replace(before, after)
-        return node_advice.judge(log, expected)
+        return node_advice.assess(log, expected)
 
     def test_two_good_nodes(self) -> None:
-        told = self.judged()
-        assert {finding.status for finding in told.findings} == {"ok", "note"}
-        assert one(told.findings, "nodes").text == "n1, n2 answered"
-        first, second = about(told.findings, "network")
-        assert first.text == "the nodes reach each other by eth0: n1 10.77.0.11, n2 10.77.0.12"
-        assert (second.status, second.hint) == ("note", "--interface eth1 would use it")
-        assert one(told.findings, "ray").text == "2.60.0, with tokens, on all nodes"
-        assert (told.interface, told.temp_dir, told.runtimes) == (None, None, ("charliecloud",))
-        assert node_advice.complete(answers.JOB_LOG)
+        report = self.assessed()
+        assert {finding.status for finding in report.findings} == {"ok", "note"}
+        assert one(report.findings, "nodes").text == "n1, n2 responded"
+        first, second = about(report.findings, "network")
+        assert first.text == "the nodes reach each other on eth0: n1 10.77.0.11, n2 10.77.0.12"
+        assert (second.status, second.hint) == ("note", "--interface eth1 uses it")
+        assert one(report.findings, "ray").text == "2.60.0, with token authentication, on all nodes"
+        assert (report.interface, report.temp_dir, report.runtimes) == (None, None, ("charliecloud",))
+        assert node_advice.is_complete(answers.JOB_LOG)
 
     @pytest.mark.parametrize(
         ("before", "after", "what", "status", "text"),
         [
-            ("n2 run-dir seen", "n2 run-dir absent", "run-dir", "problem", "not seen by n2"),
+            ("n2 run-dir seen", "n2 run-dir absent", "run-dir", "problem", "not visible on n2"),
             ("n1 run-dir seen writable", "n1 run-dir seen", "run-dir", "problem", "not writable on n1"),
             ("n2 ray 2.60.0", "n2 ray 2.55.0", "ray", "problem", "n1 2.60.0, n2 2.55.0"),
             ("doctor n2 ray 2.60.0\n", "", "ray", "problem", "n2 none"),
             ("n1 bash 5.2", "n1 bash 4.2", "bash", "problem", "on n1"),
             ("n2 processes 96343", "n2 processes 99", "limits", "note", "99 processes"),
             ("n1 files 20000", "n1 files 1024", "limits", "note", "1024 open files"),
-            ("clock 1794817163.52", "clock 1794817193.52", "clock", "note", "30 s apart"),
-            ("n1 clock 1794817163.520117920", "n1 clock 1794817100.N", "clock", "note", "64 s apart"),
+            ("clock 1794817163.52", "clock 1794817193.52", "clock", "note", "differ by 30 s"),
+            ("n1 clock 1794817163.520117920", "n1 clock 1794817100.N", "clock", "note", "differ by 64 s"),
             ("n1 clock 1794817163.520117920", "n1 clock ?", "clock", "ok", "agree"),
             ("n1 files 20000", "n1 files \u00b2", "limits", "ok", "20000 open files"),
             ("n1 shm  12053", "n1 shm  64", "shm", "note", "64 MB on n1"),
@@ -62,49 +63,62 @@ class TestNodes:
             ("n2 host", "n2 environment x failed\ndoctor n2 host", "environment", "problem", "x failed"),
             ("n1 chosen eth0 10.77.0.11", "n1 chosen  ", "network", "problem", "no usable address on n1"),
             ("eth0 10.77.0.11 yes", "eth0 10.77.0.11 silent", "network", "problem", "n2 to n1 (10.77.0.11: silent)"),
-            ("n1 end", "n1 listener there is no python3\ndoctor n1 end", "network", "note", "no python3 on n1"),
+            (
+                "n1 end",
+                "n1 listener no python3\ndoctor n1 end",
+                "network",
+                "note",
+                "no python3 on n1",
+            ),
         ],
     )
-    def test_what_is_wrong(self, before: str, after: str, what: str, status: str, text: str) -> None:
-        found = about(self.judged((before, after)).findings, what)[0]
+    def test_problems_and_notes(self, before: str, after: str, what: str, status: str, text: str) -> None:
+        found = about(self.assessed((before, after)).findings, what)[0]
         assert found.status == status
         assert text in found.text
 
-    def test_a_node_that_says_nothing(self) -> None:
-        found = one(self.judged(expected=3).findings, "nodes")
-        assert (found.status, found.text) == ("problem", "2 of 3 answered")
-        nothing = node_advice.judge("srun: error: Unable to create step: no\n", 2)
+    def test_a_node_that_does_not_respond(self) -> None:
+        found = one(self.assessed(expected=3).findings, "nodes")
+        assert (found.status, found.text) == ("problem", "2 of 3 responded")
+        nothing = node_advice.assess("srun: error: Unable to create step: no\n", 2)
         assert nothing.nodes == ()
-        assert one(nothing.findings, "nodes").text == "0 of 2 answered: srun: error: Unable to create step: no"
+        assert one(nothing.findings, "nodes").text == "0 of 2 responded: srun: error: Unable to create step: no"
 
     def test_a_small_temporary_directory_and_a_better_one(self) -> None:
-        told = self.judged(("doctor n2 directory /tmp tmpfs      9000  8999", "doctor n2 directory /tmp tmpfs 900 100"))
-        found = one(told.findings, "temp-dir")
+        report = self.assessed(
+            ("doctor n2 directory /tmp tmpfs      9000  8999", "doctor n2 directory /tmp tmpfs 900 100")
+        )
+        found = one(report.findings, "temp-dir")
         assert found.status == "problem"
         assert "100 of 900 MB free on n2" in found.text
-        assert (told.temp_dir, told.temp_dir_why) == ("/var/tmp", "/tmp has only 100 MB free; here are 12053.")
-        assert one(self.judged(("9000  8999", "900 899")).findings, "temp-dir").status == "note"
+        assert (report.temp_dir, report.temp_dir_reason) == (
+            "/var/tmp",
+            "/tmp has only 100 MB free; this one has 12053.",
+        )
+        assert one(self.assessed(("9000  8999", "900 899")).findings, "temp-dir").status == "note"
 
     def test_a_shared_temporary_directory(self) -> None:
         tmp = "directory /tmp tmpfs      9000  8999 writable"
-        told = self.judged((f"doctor n2 {tmp} own", f"doctor n2 {tmp} shared"))
-        assert one(told.findings, "temp-dir").status == "problem"
-        assert told.temp_dir == "/var/tmp"
-        told = self.judged((f"{tmp} own", f"{tmp} shared"), ("/var/tmp tmpfs", "/var/tmp nfs"))
-        assert told.temp_dir is None, "it is on a shared file system"
-        told = self.judged((f"{tmp} own", f"{tmp} shared"), ("12053 12053 writable own", "12053 12053 writable shared"))
-        assert told.temp_dir is None, "it is shared too"
-        closed = self.judged((f"doctor n1 {tmp}", f"doctor n1 {tmp.replace('writable', 'closed')}"))
-        assert "cannot be used on n1" in one(closed.findings, "temp-dir").text
+        report = self.assessed((f"doctor n2 {tmp} own", f"doctor n2 {tmp} shared"))
+        assert one(report.findings, "temp-dir").status == "problem"
+        assert report.temp_dir == "/var/tmp"
+        report = self.assessed((f"{tmp} own", f"{tmp} shared"), ("/var/tmp tmpfs", "/var/tmp nfs"))
+        assert report.temp_dir is None, "it is on a shared file system"
+        report = self.assessed(
+            (f"{tmp} own", f"{tmp} shared"), ("12053 12053 writable own", "12053 12053 writable shared")
+        )
+        assert report.temp_dir is None, "it is shared too"
+        closed = self.assessed((f"doctor n1 {tmp}", f"doctor n1 {tmp.replace('writable', 'closed')}"))
+        assert "not writable on n1" in one(closed.findings, "temp-dir").text
 
     def test_a_fast_network_that_all_nodes_reach(self) -> None:
-        told = self.judged(("eth1", "ib0"))
-        assert told.interface == "ib0"
-        assert "by themselves they would use eth0" in told.interface_why
-        assert self.judged(("eth1", "ib0"), ("n2 ib0 10.88.0.12 yes", "n2 ib0 10.88.0.12 silent")).interface is None
+        report = self.assessed(("eth1", "ib0"))
+        assert report.interface == "ib0"
+        assert "by default a job would use eth0" in report.interface_reason
+        assert self.assessed(("eth1", "ib0"), ("n2 ib0 10.88.0.12 yes", "n2 ib0 10.88.0.12 silent")).interface is None
 
-    def test_ray_in_a_container_is_not_looked_for_on_the_nodes(self) -> None:
-        assert about(node_advice.judge(answers.JOB_LOG, 2, in_container=True).findings, "ray") == []
+    def test_ray_in_a_container_is_not_checked_on_the_nodes(self) -> None:
+        assert about(node_advice.assess(answers.JOB_LOG, 2, in_container=True).findings, "ray") == []
 
 
 class TestJob:
@@ -112,9 +126,9 @@ class TestJob:
 
     SHOWN = "JobId=7 JobName=doctor JobState={state} Reason={reason} Dependency=(null) Requeue=1 ExitCode=0:0 x=y\n"
 
-    def ask(
+    def probe(
         self, *states: str, log: str | None = answers.JOB_LOG, changes: Mapping[str, Any] | None = None
-    ) -> tuple[node_advice.Advice, Fake, list[str]]:
+    ) -> tuple[node_advice.NodeReport, FakeRunner, list[str]]:
         left = list(states)
 
         def sbatch(line: str) -> Answer:
@@ -129,54 +143,54 @@ class TestJob:
             return self.SHOWN.format(state=state, reason="Priority" if state == "PENDING" else "None")
 
         known = {"sbatch --parsable": sbatch, "scontrol show job": show, "scancel": "", **(changes or {})}
-        runner, told = Fake(known), list[str]()
-        self.told, self.runner = told, runner
+        runner, notices = FakeRunner(known), list[str]()
+        self.notices, self.runner = notices, runner
         times = iter(range(0, 100000, 10))
-        clock = probe_job.Clock(now=lambda: float(next(times)), sleep=lambda _: None)
+        clock = probe_job.PollClock(now=lambda: float(next(times)), sleep=lambda _: None)
         spec = LaunchSpec(exp_name="doctor", command="true", num_nodes=2)
         return (
-            probe_job.ask_nodes(spec, env={}, timeout=60, notify=told.append, runner=runner, clock=clock),
+            probe_job.probe_nodes(spec, env={}, timeout=60, notify=notices.append, runner=runner, clock=clock),
             runner,
-            told,
+            notices,
         )
 
-    def test_the_files_go_when_all_is_well(self) -> None:
-        told, _, said = self.ask("PENDING", "RUNNING", "COMPLETED")
-        assert told.nodes == ("n1", "n2")
+    def test_the_files_are_removed_without_a_problem(self) -> None:
+        report, _, notices = self.probe("PENDING", "RUNNING", "COMPLETED")
+        assert report.nodes == ("n1", "n2")
         assert list(Path.cwd().iterdir()) == []
-        assert said == ["job 7 asks 2 nodes; waiting for it, at most 60 s (Ctrl-C cancels it)"]
+        assert notices == ["job 7 checks 2 nodes; waiting for at most 60 s (Ctrl-C cancels it)"]
 
-    def test_the_files_stay_when_something_is_wrong(self) -> None:
-        told, _, _ = self.ask("COMPLETED", log=answers.JOB_LOG.replace("n2 run-dir seen", "n2 run-dir absent"))
+    def test_the_files_are_kept_after_a_problem(self) -> None:
+        report, _, _ = self.probe("COMPLETED", log=answers.JOB_LOG.replace("n2 run-dir seen", "n2 run-dir absent"))
         assert sorted(path.suffix for path in Path.cwd().iterdir()) == [".json", ".log", ".sh"]
-        assert "kept" in one(told.findings, "job").text
+        assert "kept" in one(report.findings, "job").text
 
-    def test_a_job_that_does_not_come_to_its_end(self) -> None:
-        told, _, _ = self.ask("FAILED", log="a module says: exit\n")
-        assert any("did not come to its end: a module says: exit" in finding.text for finding in told.findings)
+    def test_a_job_that_ends_early(self) -> None:
+        report, _, _ = self.probe("FAILED", log="a module says: exit\n")
+        assert any("ended early; its last output: a module says: exit" in finding.text for finding in report.findings)
 
-    def test_a_log_that_does_not_come_back(self) -> None:
-        told, _, _ = self.ask("FAILED", log=None)
-        assert "--run-dir" in str(one(told.findings, "run-dir").hint)
+    def test_a_log_that_does_not_appear(self) -> None:
+        report, _, _ = self.probe("FAILED", log=None)
+        assert "--run-dir" in str(one(report.findings, "run-dir").hint)
 
     def test_too_long_in_the_queue(self) -> None:
-        told, runner, said = self.ask("PENDING", log=None)
-        found = one(told.findings, "job")
+        report, runner, notices = self.probe("PENDING", log=None)
+        found = one(report.findings, "job")
         assert (found.status, found.text) == ("problem", "7 did not end within 60 s: pending (Priority)")
-        assert runner.asked[-1] == "scancel 7"
-        assert said[-1] == "job 7 is cancelled"
+        assert runner.calls[-1] == "scancel 7"
+        assert notices[-1] == "canceled job 7"
 
     def test_ctrl_c_cancels_the_job(self) -> None:
         with pytest.raises(KeyboardInterrupt):
-            self.ask("RUNNING", "Ctrl-C")
-        assert self.runner.asked[-1] == "scancel 7"
-        assert self.told[-1] == "job 7 is cancelled"
+            self.probe("RUNNING", "Ctrl-C")
+        assert self.runner.calls[-1] == "scancel 7"
+        assert self.notices[-1] == "canceled job 7"
         assert list(Path.cwd().iterdir()) == []
 
     def test_sbatch_refuses(self) -> None:
-        told, _, _ = self.ask("RUNNING", changes={"sbatch --parsable": (1, "sbatch: error: Invalid partition")})
-        assert one(told.findings, "job").status == "problem"
-        assert not told.silent
+        report, _, _ = self.probe("RUNNING", changes={"sbatch --parsable": (1, "sbatch: error: Invalid partition")})
+        assert one(report.findings, "job").status == "problem"
+        assert not report.unreachable
         assert list(Path.cwd().iterdir()) == []
 
     @pytest.mark.parametrize(
@@ -187,16 +201,31 @@ class TestJob:
             timed_out("sbatch"),
         ],
     )
-    def test_no_answer_leaves_no_file(self, answer: Answer) -> None:
-        told, _, _ = self.ask("RUNNING", log=None, changes={"sbatch --parsable": answer})
-        assert told.silent
-        assert "squeue --me" in str(one(told.findings, "job").hint)
+    def test_an_unreachable_controller_leaves_no_file(self, answer: Answer) -> None:
+        report, _, _ = self.probe("RUNNING", log=None, changes={"sbatch --parsable": answer})
+        assert report.unreachable
+        assert "squeue --me" in str(one(report.findings, "job").hint)
         assert list(Path.cwd().iterdir()) == []
 
-    def test_odd_logs_are_no_traceback(self) -> None:
+    def test_the_script_of_a_failed_submission_is_the_one_that_the_error_names(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        script, record, other = Path("doctor_1.sh"), Path("doctor_1.json"), Path("other.sh")
+
+        def refuse(*_: object, **__: object) -> None:
+            for path in (script, record, other):
+                path.touch()
+            raise SubmitRefused("refused", at=f"{other} (kept)", script=str(script.absolute()))
+
+        monkeypatch.setattr(probe_job, "submit_job", refuse)
+        report, _, _ = self.probe("RUNNING")
+        assert one(report.findings, "job").text == "refused"
+        assert list(Path.cwd().iterdir()) == [other.absolute()]
+
+    def test_malformed_logs_cause_no_traceback(self) -> None:
         random = Random(1)
         for _ in range(300):
-            node_advice.judge(odd(answers.JOB_LOG, random), 2)
+            node_advice.assess(malformed(answers.JOB_LOG, random), 2)
 
     @pytest.mark.parametrize(
         "options",
@@ -206,7 +235,7 @@ class TestJob:
             {"interface": "ib0", "ip_family": "4", "srun_arg": ["--x"], "run_dir": "/a b"},
         ],
     )
-    def test_the_script_is_clean(self, options: dict[str, Any], tmp_path: Path) -> None:
+    def test_the_script_passes_shellcheck(self, options: dict[str, Any], tmp_path: Path) -> None:
         spec = LaunchSpec(exp_name="d", command="0", num_nodes=2, template=str(TEMPLATES / "doctor.sh.j2"), **options)
         path = tmp_path / "d.sh"
         path.write_text(render_script(spec, name="d", when=datetime(2026, 11, 16), run_dir=spec.run_dir))

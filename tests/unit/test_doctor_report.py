@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from datetime import date
 from fnmatch import fnmatchcase
@@ -17,73 +18,91 @@ from slurm_launch import LaunchSpec
 from slurm_launch.config import files as config_files
 from slurm_launch.config import resolve
 from slurm_launch.doctor import cluster_advice, node_advice, profile_writer, sbatch_trials, this_host
-from slurm_launch.doctor.cluster_facts import Site
+from slurm_launch.doctor.cluster_facts import ClusterFacts
+from slurm_launch.rendering.templates import TEMPLATES
 from slurm_launch.slurm import site as slurm_site
 from slurm_launch.slurm.client import Probe
 from slurm_launch.slurm.site import Node, Partition
+from slurm_launch.spec import container_runtimes
 from tests.unit import doctor_answers as answers
-from tests.unit.doctor_answers import Fake, about, examined, odd, one
+from tests.unit.doctor_answers import FakeRunner, about, malformed, one, query_fake
 
 
-class TestMachine:
+class TestHost:
     @pytest.mark.parametrize(
         ("kind", "status"),
         [("nfs", "ok"), ("lustre", "ok"), ("gpfs", "ok"), ("fhgfs", "ok"), ("tmpfs", "note"), ("ext2/ext3", "note")],
     )
     def test_file_systems(self, kind: str, status: str) -> None:
-        ask = Probe({"PATH": ""}, Fake({"stat -f": f"{kind}\n", "ip -o addr": answers.ADDRESSES}))
-        findings = this_host.examine(ask, {"run-dir": "/no/such/runs", "cwd": "/no/such/runs"})
+        probe = Probe({"PATH": ""}, FakeRunner({"stat -f": f"{kind}\n", "ip -o addr": answers.ADDRESSES}))
+        findings = this_host.check_host(probe, {"run-dir": "/no/such/runs", "cwd": "/no/such/runs"})
         assert one(findings, "run-dir").status == status
         assert kind in one(findings, "run-dir").text
-        assert about(findings, "cwd") == [], "the same directory once"
+        assert about(findings, "cwd") == [], "each directory once"
         assert one(findings, "network").text == "br0 10.77.0.1, fd77::1"
         assert one(findings, "ray").status == "note"
 
+    def test_virtual_interfaces_are_those_that_the_script_ignores(self) -> None:
+        for template in ("parts/address.sh", "doctor.sh.j2"):
+            patterns = re.findall(r"\$2 !?~ /\^\(([^)]*)\)/", (TEMPLATES / template).read_text())
+            assert patterns == [this_host.VIRTUAL_INTERFACES.pattern], template
+
+    def test_container_runtimes_are_those_that_the_probe_job_looks_for(self) -> None:
+        found = re.search(r"for runtime in (.*); do", (TEMPLATES / "doctor.sh.j2").read_text())
+        assert found
+        assert found[1].split() == list(this_host.RUNTIMES)
+        programs = {kind(name).program: name for name, kind in container_runtimes.RUNTIMES.items()}
+        assert {program: name for program, name in programs.items() if program} == this_host.RUNTIMES
+
     def test_several_networks_and_none(self) -> None:
         second = answers.ADDRESSES + "5: ib0    inet 10.88.0.1/16 scope global ib0\\  valid_lft forever\n"
-        found = one(this_host.examine(Probe({}, Fake({"ip -o addr": second})), {}), "network")
+        found = one(this_host.check_host(Probe({}, FakeRunner({"ip -o addr": second})), {}), "network")
         assert (found.status, found.text) == ("note", "2 networks here: br0 10.77.0.1, fd77::1; ib0 10.88.0.1")
         assert "--interface" in str(found.hint)
-        assert one(this_host.examine(Probe({}, Fake()), {}), "network").status == "note", "no `ip` here"
+        assert one(this_host.check_host(Probe({}, FakeRunner()), {}), "network").status == "note", "no `ip` here"
 
     def test_limits(self) -> None:
-        assert [finding.status for finding in this_host.limits(20000, -1)] == ["ok"]
-        (few,) = this_host.limits(1024, 100)
+        assert [finding.status for finding in this_host.check_limits(20000, -1)] == ["ok"]
+        (few,) = this_host.check_limits(1024, 100)
         assert few.text == "at most 1024 open files (ulimit -Hn) and 100 processes (ulimit -Hu)"
-        assert this_host.ports(1024, 65535).status == "note"
-        assert this_host.ports(32768, 60999).status == "ok"
+        assert this_host.check_ports(1024, 65535).status == "note"
+        assert this_host.check_ports(32768, 60999).status == "ok"
 
     @pytest.mark.parametrize(
-        ("said", "status"),
+        ("text", "status"),
         [("ray, version 2.60.0", "ok"), ("2.52.0rc1", "ok"), ("2.51.9", "note"), ("2.39.0", "problem"), ("?", "note")],
     )
-    def test_versions_of_ray(self, said: str, status: str) -> None:
-        assert this_host.ray_version(said).status == status
+    def test_versions_of_ray(self, text: str, status: str) -> None:
+        assert this_host.check_ray_version(text).status == status
 
-    def test_rays_version_is_read_without_starting_it(self, tmp_path: Path) -> None:
+    def test_the_version_of_ray_is_read_without_starting_it(self, tmp_path: Path) -> None:
         program = tmp_path / "bin/ray"
         program.parent.mkdir()
         program.touch(0o755)
-        runner = Fake({str(program): "ray, version 2.40.0\n"})
-        ask = Probe({"PATH": str(program.parent)}, runner)
-        assert one(this_host.examine(ask, {}), "ray").text == "2.40.0 knows no tokens"
-        assert f"{program} --version" in runner.asked
+        runner = FakeRunner({str(program): "ray, version 2.40.0\n"})
+        probe = Probe({"PATH": str(program.parent)}, runner)
+        assert one(this_host.check_host(probe, {}), "ray").text == "2.40.0, without token authentication"
+        assert f"{program} --version" in runner.calls
         (tmp_path / "lib/python3.12/site-packages/ray-2.60.0.dist-info").mkdir(parents=True)
         assert this_host.installed_ray(str(program)) == "2.60.0"
 
 
-def facts(site: Site | None = None, **changes: Any) -> profile_writer.Facts:
-    plain = profile_writer.Facts(
-        "here", date(2026, 11, 16), ("login",), site or examined(), sbatch_trials.Trials(gpu_directive="gres")
+def facts(cluster: ClusterFacts | None = None, **changes: Any) -> profile_writer.ProfileFacts:
+    plain = profile_writer.ProfileFacts(
+        "here",
+        date(2026, 11, 16),
+        ("login",),
+        cluster or query_fake(),
+        sbatch_trials.SbatchTrials(gpu_directive="gres"),
     )
     return replace(plain, **changes)
 
 
 class TestProfile:
-    OWN_KEYS = ("hosts", "partitions", "gpu-types", "container-runtimes")  # those that are no options
+    OWN_KEYS = ("hosts", "partitions", "gpu-types", "container-runtimes")  # those that are not options
 
-    def read(self, given: profile_writer.Facts) -> dict[str, Any]:
-        text = profile_writer.text_of(given)
+    def read(self, given: profile_writer.ProfileFacts) -> dict[str, Any]:
+        text = profile_writer.profile_text(given)
         lines = text.splitlines()
         found: dict[str, Any] = yaml.safe_load(text)
         for key, value in found.items():
@@ -104,17 +123,19 @@ class TestProfile:
             },
         }
 
-    def test_all_there_is_to_say(self) -> None:
-        site = examined({"scontrol show config": answers.WITH_ACCOUNTS})
+    def test_every_value(self) -> None:
+        site = query_fake({"scontrol show config": answers.WITH_ACCOUNTS})
         site.partitions = [Partition("no", max_nodes=4, max_time="1-00:00:00"), Partition("0123", default=True)]
         site.nodes = [
             *(Node(f"gpu{number}", ("no",), {"a100": 4}) for number in range(3)),
             *(Node(f"big{number}", ("0123",), {"h100": 8}) for number in range(2)),
             Node("cpu1", ("0123",)),
         ]
-        told = node_advice.Advice(("n1",), (), "ib0", "It is faster.", "/var/tmp", "It is larger.")
+        report = node_advice.NodeReport(("n1",), (), "ib0", "It is faster.", "/var/tmp", "It is larger.")
         found = self.read(
-            facts(site, trials=sbatch_trials.Trials(time="01:00:00"), runtimes=("pyxis", "apptainer"), nodes=told)
+            facts(
+                site, trials=sbatch_trials.SbatchTrials(time="01:00:00"), runtimes=("pyxis", "apptainer"), nodes=report
+            )
         )
         assert found == {
             "hosts": ["login"],
@@ -133,7 +154,7 @@ class TestProfile:
         }
 
     def test_a_time_that_fits_everywhere(self) -> None:
-        found = self.read(facts(trials=sbatch_trials.Trials(time="01:00:00")))
+        found = self.read(facts(trials=sbatch_trials.SbatchTrials(time="01:00:00")))
         assert found["time"] == "01:00:00"
         assert found["partitions"]["short"] == {
             "max-time": "00:01:00",
@@ -143,21 +164,21 @@ class TestProfile:
         }
         assert "time" not in found["partitions"]["main"]
 
-    def test_the_users_choice(self) -> None:
+    def test_the_users_options(self) -> None:
         chosen = {"partition": "short", "account": "mine", "temp-dir": "/local", "gpu-directive": "none", "venv": "/v"}
-        told = node_advice.Advice(("n1",), temp_dir="/var/tmp", temp_dir_why="It is larger.")
-        given = facts(chosen=chosen, nodes=told)
+        report = node_advice.NodeReport(("n1",), temp_dir="/var/tmp", temp_dir_reason="It is larger.")
+        given = facts(chosen=chosen, nodes=report)
         assert {key: self.read(given)[key] for key in chosen} == chosen
-        assert profile_writer.text_of(given).count("# You chose it.\n") == len(chosen)
+        assert profile_writer.profile_text(given).count("# Set by you.\n") == len(chosen)
         assert self.read(facts(chosen={"partition": "nosuch"}))["partition"] == "main", "it could never be used"
 
-    def test_a_runtime_that_was_chosen_is_among_those_that_there_are(self) -> None:
+    def test_a_runtime_set_by_the_user_is_listed(self) -> None:
         found = self.read(facts(runtimes=("podman",), chosen={"container-runtime": "apptainer"}))
         assert (found["container-runtime"], found["container-runtimes"]) == ("apptainer", ["apptainer", "podman"])
         found = self.read(facts(runtimes=("podman",), chosen={"container-runtime": "none"}))
         assert found["container-runtimes"] == ["podman"]
 
-    def test_choices_that_a_profile_takes(self) -> None:
+    def test_options_that_a_profile_contains(self) -> None:
         own = {
             "modules": ["", "gcc"],
             "env": {"A": "1"},
@@ -170,25 +191,25 @@ class TestProfile:
         assert found == {"modules": ["gcc"], "env": {"A": "1"}, "venv": os.path.abspath("v"), "conda-env": "ray"}
         assert profile_writer.chosen_values({"run-dir": "~/runs"}) == {"run-dir": os.path.expanduser("~/runs")}
 
-    def test_why_a_limit_and_a_runtime(self) -> None:
-        text = profile_writer.text_of(facts(runtimes=("apptainer",)))
-        assert "    max-nodes: 2  # it has no more\n" in text
-        assert "Pyxis stands first, as Slurm's own way; then apptainer, singularity" in text
-        site = examined({"scontrol show partition": answers.PARTITIONS.replace("MaxNodes=UNLIMITED", "MaxNodes=1")})
-        assert "    max-nodes: 1\n" in profile_writer.text_of(facts(site))
+    def test_reasons_for_a_limit_and_a_runtime(self) -> None:
+        text = profile_writer.profile_text(facts(runtimes=("apptainer",)))
+        assert "    max-nodes: 2  # all of its nodes\n" in text
+        assert "In order of preference: Pyxis, apptainer, singularity" in text
+        site = query_fake({"scontrol show partition": answers.PARTITIONS.replace("MaxNodes=UNLIMITED", "MaxNodes=1")})
+        assert "    max-nodes: 1\n" in profile_writer.profile_text(facts(site))
 
     def test_a_limit_that_cannot_be_read(self) -> None:
-        site = examined({"scontrol show partition": answers.PARTITIONS.replace("00:01:00", "weird")})
-        given = facts(site, trials=sbatch_trials.Trials(time="01:00:00"))
+        site = query_fake({"scontrol show partition": answers.PARTITIONS.replace("00:01:00", "weird")})
+        given = facts(site, trials=sbatch_trials.SbatchTrials(time="01:00:00"))
         assert self.read(given)["partitions"]["short"] == {"max-nodes": 2, "max-gpus": 2}
 
-    def test_names_that_are_none_do_not_count(self) -> None:
+    def test_invalid_names_are_ignored(self) -> None:
         text = answers.PARTITIONS.replace("PartitionName=main", "PartitionName=\x1b[1m")
         assert [found.name for found in slurm_site.parse_partitions(text)] == ["short"]
         assert slurm_site.parse_names("lab|\n\x1b\n" + "9" * 5000) == ("lab",)
         assert slurm_site.parse_gpus("gpu:\x1b:2,gpu:a100:4") == {"a100": 4}
 
-    def test_odd_answers_give_a_profile_that_can_be_read(self) -> None:
+    def test_malformed_output_gives_a_valid_profile(self) -> None:
         random = Random(1)
         target = config_files.profile_target("here", "--write", os.environ)
         target.parent.mkdir(parents=True)
@@ -200,21 +221,21 @@ class TestProfile:
                 "sacctmgr -n -P show assoc": "lab||\n",
                 "sacctmgr -n -P show user": "lab\n",
             }
-            changes = {key: odd(text, random) for key, text in texts.items()}
-            site = examined(changes)
-            cluster_advice.advise(site)
+            changes = {key: malformed(text, random) for key, text in texts.items()}
+            site = query_fake(changes)
+            cluster_advice.check_cluster(site)
             if site.partitions:
-                text = profile_writer.text_of(facts(site, trials=sbatch_trials.Trials(time="01:00:00")))
+                text = profile_writer.profile_text(facts(site, trials=sbatch_trials.SbatchTrials(time="01:00:00")))
                 target.write_text(text)
                 flags = {"exp_name": "x", "command": "true", "profile": "here"}
                 found = resolve.resolve(flags, os.environ, Path.cwd())
                 assert not found.problems, (changes, text)
                 found.spec()
 
-    def test_memory_is_explained_where_a_job_would_take_all(self) -> None:
+    def test_memory_is_explained_if_a_job_would_take_all(self) -> None:
         text = answers.CONFIG.replace("DefMemPerCPU            = 512", "DefMemPerNode = UNLIMITED")
-        assert "#mem-per-cpu: 4G" in profile_writer.text_of(facts(examined({"scontrol show config": text})))
-        assert "mem-per-cpu" not in profile_writer.text_of(facts())
+        assert "#mem-per-cpu: 4G" in profile_writer.profile_text(facts(query_fake({"scontrol show config": text})))
+        assert "mem-per-cpu" not in profile_writer.profile_text(facts())
 
     @pytest.mark.parametrize(
         ("name", "pattern"),
@@ -255,16 +276,16 @@ class TestProfile:
         folder.mkdir(parents=True)
         (folder / "first.yaml").write_text(f"hosts: {hosts}\n")
         names = ("login1", "login1.site.example") if "site" in hosts else ("login1",)
-        assert profile_writer.taken_by(names, os.environ) == ["first"] * taken
-        assert profile_writer.taken_by(("elsewhere",), os.environ) == []
+        assert profile_writer.matching_profiles(names, os.environ) == ["first"] * taken
+        assert profile_writer.matching_profiles(("elsewhere",), os.environ) == []
 
-    def test_gpu_types_only_where_names_tell_them(self) -> None:
-        site = Site()
+    def test_gpu_types_only_if_names_imply_them(self) -> None:
+        site = ClusterFacts()
         site.nodes = [Node("n1", gpus={"a100": 1}), Node("n2", gpus={"h100": 1})]
         assert profile_writer.gpu_types(site) == {}
         site.nodes = [Node("a1", gpus={"a100": 1}), Node("h1", gpus={"h100": 1}), Node("h2", gpus={"h100": 2})]
         assert profile_writer.gpu_types(site) == {"^a[0-9]*$": "a100", "^h[0-9]*$": "h100"}
         mixed = [Node("m1", gpus={"a100": 1}), Node("m2", gpus={"h100": 1})]
-        assert profile_writer.gpu_types(replace(site, nodes=[*site.nodes, *mixed])) == {}, "m tells nothing"
+        assert profile_writer.gpu_types(replace(site, nodes=[*site.nodes, *mixed])) == {}, "the prefix m is ambiguous"
         site.nodes.append(Node("h3"))
         assert profile_writer.gpu_types(site) == {}, "h3 has none"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -12,17 +13,18 @@ from typing import Any
 
 import pytest
 
-from slurm_launch.cli.verbs.explain import show, worth_telling
-from slurm_launch.explain import evidence
-from slurm_launch.explain.evidence import Facts
+from slurm_launch.cli.verbs.explain import show, tasks_to_explain
+from slurm_launch.explain import job_files
+from slurm_launch.explain.evidence import Evidence, JobFacts
 from slurm_launch.explain.explain import Explanation, explain, explain_task
+from slurm_launch.explain.job_files import JobFiles, parse_log, read_files
 from slurm_launch.explain.rules import RULES
-from slurm_launch.runs import index
+from slurm_launch.runs import index, log_phases
 from slurm_launch.runs import record as records
 from slurm_launch.runs.record import Run
 from slurm_launch.slurm import plain_words
 from slurm_launch.slurm.jobs import JobState
-from slurm_launch.status import lookup
+from slurm_launch.status import saved_outcomes
 from slurm_launch.status.task import Task
 from tests.unit.conftest import Launcher
 from tests.unit.some_run import some_run
@@ -31,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 LOGS = ROOT / "tests/unit/logs"
 CASES = sorted(path.name for path in LOGS.iterdir() if path.is_dir())
 TEMPLATES = "\n".join(path.read_text() for path in sorted((ROOT / "templates").rglob("*")) if path.is_file())
-# Where nobody can be sure: the lines are shown, and it is said.
+# Uncertain causes: the explanation says so and shows the lines.
 UNSURE = {
     "command-failed",
     "command-killed",
@@ -42,14 +44,18 @@ UNSURE = {
 }
 
 
-def facts_of(case: str, **more: Any) -> Facts:
+def with_log(text: str) -> JobFiles:
+    return JobFiles(parse_log(text))
+
+
+def facts_of(case: str, **more: Any) -> JobFacts:
     """The facts of a job whose files are in tests/unit/logs."""
     said = json.loads((LOGS / case / "state.json").read_text())
     code, signal = (int(number) for number in said["ExitCode"].split(":"))
     reason = None if said["Reason"] == "None" else said["Reason"]
     job = JobState("1", said["JobState"], code, signal, reason)
-    texts = evidence.gather(str(LOGS / case / "log"), str(LOGS / case / "ray"))
-    return Facts(job.state, job.reason, job.code, job.signal, **{**texts, **more})
+    files = read_files(str(LOGS / case / "log"), str(LOGS / case / "ray"))
+    return replace(JobFacts(job.state, job.reason, job.code, job.signal, files), **more)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -58,12 +64,12 @@ def test_a_real_log_is_explained(case: str) -> None:
     why = explain(facts)
     assert why.cause == case.partition(".")[0], why
     assert why.sure == (case not in UNSURE), why
-    assert bool(why.evidence) == bool(facts.log), why
-    for line in why.evidence:  # it stands where it is said to stand
+    assert bool(why.evidence) == bool(facts.files.log.lines), why
+    for line in why.evidence:  # the location is right
         where, number, text = line.split(":", 2)
         path = LOGS / case / ("log" if where == "log" else f"ray/{where}")
         there = re.sub(r"\x1b\[\d+m", "", path.read_text().split("\n")[int(number) - 1])
-        assert re.sub(r"^ \S+ said: ", "", text)[:60].strip() in there
+        assert re.sub(r"^ \[\S+\] ", "", text)[:60].strip() in there
     assert not re.search(r"[{}]|None", why.sentence.replace("{'CPU': 1.0, 'GPU': 1.0}", "")), why.sentence
     assert why.advice
 
@@ -73,7 +79,7 @@ def test_every_rule_has_a_real_log() -> None:
     assert len({rule.cause for rule in RULES}) == len(RULES)
 
 
-def test_rays_logs_of_a_former_life_are_left_out(tmp_path: Path) -> None:
+def test_rays_logs_of_a_previous_attempt_are_left_out(tmp_path: Path) -> None:
     at = "[slurm-launch] 2026-11-16T09:0"
     attempts = [
         f"{at}{n}:00+0000 starting nodes=1 head=n1 job=12\n{at}{n}:50+0000 end outcome=x code=1" for n in (1, 2)
@@ -85,19 +91,55 @@ def test_rays_logs_of_a_former_life_are_left_out(tmp_path: Path) -> None:
         os.utime(tmp_path / name / "raylet.err", (time, time))
     log = tmp_path / "log"
     log.write_text("\n".join(attempts))
-    assert list(evidence.gather(str(log), str(tmp_path))["ray_logs"]) == ["n2/raylet.err"]
+    assert list(read_files(str(log), str(tmp_path)).ray_logs) == ["n2/raylet.err"]
     log.write_text(attempts[0])
-    assert len(evidence.gather(str(log), str(tmp_path))["ray_logs"]) == 2
+    assert len(read_files(str(log), str(tmp_path)).ray_logs) == 2
 
 
 def test_the_log_of_another_job_is_the_commands_output() -> None:
     at = "[slurm-launch] 2026-11-16T09:05:08+0000"
     other = [f"{at} starting nodes=1 head=n9 job=99", f"{at} end outcome=nodes-missing code=71 job=99 total=3s"]
     ours = [f"{at} starting nodes=1 head=n1 job=12", f"{at} command x", *other]
-    scene = evidence.Scene(Facts(log="\n".join([*ours, f"{at} end outcome=command-failed code=1 job=12 total=9s"])))
-    assert scene.outcome == "command-failed"
-    assert [line.text for line in scene.output] == other
-    assert evidence.Scene(Facts(log="\n".join(ours))).end_line is None
+    log = "\n".join([*ours, f"{at} end outcome=command-failed code=1 job=12 total=9s"])
+    evidence = Evidence(JobFacts(files=with_log(log)))
+    assert evidence.outcome == "command-failed"
+    assert [line.text for line in evidence.output] == other
+    assert Evidence(JobFacts(files=with_log("\n".join(ours)))).end_line is None
+
+
+def in_new_form(log: str) -> str:
+    """A recorded log with the lines as the script writes them since version 0.2.0."""
+    log = re.sub(r"(\[slurm-launch\] \d{4}-\S+) (\S+) said: ", r"\1 [\2] ", log)
+    return log.replace("ended from outside (", "terminated externally (")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_both_forms_of_the_scripts_lines_are_understood(case: str) -> None:
+    path = LOGS / case / "log"
+    old = path.read_text(errors="replace") if path.exists() else ""
+    new = in_new_form(old)
+    before = explain(facts_of(case))
+    facts = facts_of(case)
+    after = explain(replace(facts, files=replace(facts.files, log=parse_log(new))))
+    assert (after.cause, after.sure, after.node) == (before.cause, before.sure, before.node)
+    assert after.sentence == before.sentence.replace("ended from outside (", "terminated externally (")
+    assert len(after.evidence) == len(before.evidence)
+
+
+def test_the_new_form_is_in_the_recorded_logs() -> None:
+    """Otherwise the test above would compare nothing."""
+    logs = [path.read_text(errors="replace") for path in LOGS.glob("*/log")]
+    assert sum(" said: " in log for log in logs) >= 5
+    assert sum("ended from outside (" in log for log in logs) >= 2
+    assert sum(bool(re.search(r"\+0000 \[\w+\] ", in_new_form(log))) for log in logs) >= 5
+
+
+@pytest.mark.parametrize("form", ["n2 said: ", "[n2] "])
+def test_a_line_of_a_node_is_shown_with_its_name(form: str) -> None:
+    end = HEAD.format(3, 'end outcome=node-failed code=71 phase=bring-up node=n2 total=2s cause="x" hint="y"')
+    facts = JobFacts("FAILED", code=71, files=with_log(BEGIN + HEAD.format(2, f"{form}Address already in use") + end))
+    assert Evidence(facts).node_output["n2"][0].text == "Address already in use"
+    assert explain(facts).evidence == ("log:3: [n2] Address already in use",)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +153,8 @@ def test_the_log_of_another_job_is_the_commands_output() -> None:
         ),
         (
             "module-missing.task",
-            "the command needs a Python module that is not there: torch_not_here (/home/alice/proj/lazy.py:6 in work)",
+            "the command needs a Python module that is not installed: torch_not_here"
+            " (/home/alice/proj/lazy.py:6 in work)",
         ),
         ("out-of-memory", "the job ran out of memory on n1, and Slurm killed it"),
         ("no-space", "there is no space left on n2"),
@@ -124,27 +167,27 @@ def test_the_log_of_another_job_is_the_commands_output() -> None:
             "version-mismatch.old-ray",
             "the nodes have different versions of Ray or Python: n2 has Ray 2.40.0, the head 2.60.0",
         ),
-        ("token-mismatch", "another token than the job's was used on n6"),
+        ("token-mismatch", "a token other than the job's was used on n6"),
         ("head-not-reached", "n2 cannot reach the head at 10.88.0.11:22772: Network is unreachable"),
-        ("never-enough", "the command waits for what no node has: {'CPU': 1.0, 'GPU': 1.0}"),
-        ("option-refused.ray", "an option is not known: --no-such-option"),
+        ("never-enough", "the command waits for resources that no node has: {'CPU': 1.0, 'GPU': 1.0}"),
+        ("option-refused.ray", "unknown option: --no-such-option"),
         ("environment", "the environment could not be loaded: source setup.sh"),
         ("start-timeout", "missing after 10 s: n4 (1 of 2 nodes joined)"),
         ("temp-dir-on-network", "the temporary directory /mnt/net is on a network file system"),
         ("command-not-found.second-life", "there is no program no-such-program"),
         ("command-killed.crash", "the command crashed with SIGSEGV"),
         ("cancelled", "the job was ended from outside (SIGTERM)"),
-        ("cancelled.while-waiting", "the job was cancelled"),
-        ("waiting", "it has not failed: it waits: it is held; `scontrol release` lets it go"),
+        ("cancelled.while-waiting", "the job was canceled"),
+        ("waiting", "still pending: held by the user; `scontrol release` releases it"),
     ],
 )
 def test_the_sentence_names_what_is_wrong(case: str, sentence: str) -> None:
     assert explain(facts_of(case)).sentence == sentence
 
 
-def test_the_advice_knows_what_was_asked_for() -> None:
+def test_the_advice_names_what_was_requested() -> None:
     assert "--mem (it was 4G)" in explain(facts_of("out-of-memory", spec={"mem": "4G"})).advice
-    assert explain(facts_of("time-limit", spec={"time": "1:00"})).advice == "ask for more with --time (it was 1:00)"
+    assert explain(facts_of("time-limit", spec={"time": "1:00"})).advice == "request more with --time (it was 1:00)"
 
 
 # The script's words
@@ -152,7 +195,7 @@ def test_the_advice_knows_what_was_asked_for() -> None:
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule.words], ids=lambda rule: rule.cause)
 def test_a_rule_knows_the_scripts_words(rule: Any) -> None:
-    """They are what it looks for, or what it repeats: a change of the script must reach the table."""
+    """The rule searches for them or repeats them: a change of the script must reach the table."""
     for words in rule.words:
         assert words in TEMPLATES
 
@@ -165,18 +208,25 @@ def endings() -> list[tuple[str, str, str, str]]:
 
 
 def test_the_endings_are_found() -> None:
-    """Else the test below would pass with none."""
+    """Otherwise the test below would pass with none."""
     assert len(endings()) >= 15
     assert {outcome for _, outcome, *_ in endings()} == set(re.findall(r"\b(?:end|give_up) 7\d ([a-z-]+)", TEMPLATES))
 
 
 @pytest.mark.parametrize("ending", endings(), ids=lambda ending: ending[1])
 def test_every_ending_of_the_script_is_explained(ending: tuple[str, str, str, str]) -> None:
-    """A failure that the script has found out itself needs no guess; and the node that it names is named."""
+    """A failure that the script reports itself is certain, and its node is named."""
     code, outcome, cause, hint = ending
     cause, hint = (re.sub(r"\$\(\(.*|\$\{[^}]*\}|\$\w+|\$\(.*", "x", text).replace('"', "'") for text in (cause, hint))
     end = f'end outcome={outcome} code={code} phase=bring-up node=n7 total=9s cause="{cause}" hint="{hint}"'
-    why = explain(Facts("FAILED", "NonZeroExitCode", int(code), log=f"[slurm-launch] 2026-11-16T02:52:23+0000 {end}\n"))
+    why = explain(
+        JobFacts(
+            "FAILED",
+            "NonZeroExitCode",
+            int(code),
+            files=with_log(f"[slurm-launch] 2026-11-16T02:52:23+0000 {end}\n"),
+        )
+    )
     assert why.sure, why
     assert why.cause not in ("command-failed", "unknown")
     assert why.node == "n7"
@@ -185,10 +235,10 @@ def test_every_ending_of_the_script_is_explained(ending: tuple[str, str, str, st
 
 def test_slurms_words_are_those_of_status() -> None:
     sentences = {rule.cause: rule.sentence for rule in RULES}
-    assert f"the job {plain_words.how_it_ended('DEADLINE')}" == sentences["deadline"]
-    assert sentences["out-of-memory"].startswith(f"the job {plain_words.how_it_ended('OUT_OF_MEMORY')}")
-    assert sentences["preempted"].startswith(f"the job {plain_words.how_it_ended('PREEMPTED')}")
-    assert (plain_words.why_it_waits("DependencyNeverSatisfied") or "").startswith(sentences["dependency"])
+    assert f"the job {plain_words.describe_end('DEADLINE')}" == sentences["deadline"]
+    assert sentences["out-of-memory"].startswith(f"the job {plain_words.describe_end('OUT_OF_MEMORY')}")
+    assert sentences["preempted"].startswith(f"the job {plain_words.describe_end('PREEMPTED')}")
+    assert (plain_words.describe_pending_reason("DependencyNeverSatisfied") or "").startswith(sentences["dependency"])
 
 
 @pytest.mark.parametrize(
@@ -208,24 +258,25 @@ def test_slurms_words_are_those_of_status() -> None:
     ],
 )
 def test_slurms_state_alone(state: str, cause: str) -> None:
-    """The log is gone, or has no last line."""
-    why = explain(Facts(state))
+    """The log does not exist, or has no last line."""
+    why = explain(JobFacts(state))
     assert (why.cause, why.sure) == (cause, cause != "unknown")
 
 
-# False friends
+# Lines that are not the cause
 
 HEAD = "[slurm-launch] 2026-11-16T02:52:2{}+0000 {}\n"
 BEGIN = HEAD.format(1, "starting nodes=1 head=n1 address=10.0.0.1:1 auth=token job=1") + HEAD.format(2, "command x")
 END = HEAD.format(3, "end outcome=command-failed code=1 phase=command bring-up=1s command=1s total=2s")
 
 
-def failed(output: str, **more: Any) -> Explanation:
-    return explain(Facts("FAILED", "NonZeroExitCode", 1, log=BEGIN + output + END, **more))
+def failed(output: str, ray_logs: dict[str, str] | None = None) -> Explanation:
+    files = JobFiles(parse_log(BEGIN + output + END), ray_logs or {})
+    return explain(JobFacts("FAILED", "NonZeroExitCode", 1, files=files))
 
 
 def test_what_was_caught_is_not_the_cause() -> None:
-    """Errors in the middle of the output that the command got over."""
+    """Errors in the middle of the output that the command recovered from."""
     caught = (
         "torch.OutOfMemoryError: CUDA out of memory. Trying a smaller batch\n"
         "warning: No space left on device, using another cache\n"
@@ -239,11 +290,11 @@ def test_what_was_caught_is_not_the_cause() -> None:
 def test_rays_advice_about_memory_is_not_taken_for_a_fact() -> None:
     """`Some common causes include: (1) the process was killed by the OOM killer`."""
     why = explain(facts_of("worker-died"))
-    assert "OOM killer" in facts_of("worker-died").log
+    assert any("OOM killer" in line.text for line, _ in facts_of("worker-died").files.log.lines)
     assert (why.cause, why.sure) == ("worker-died", False)
 
 
-def test_a_kill_that_ray_got_over() -> None:
+def test_a_kill_that_ray_survived() -> None:
     raylet = {"n1/logs/raylet.out": "[2026] (raylet) node_manager.cc:3199: Killing 1 worker(s), kill details: Memory"}
     trace = 'Traceback (most recent call last):\n  File "a.py", line 3, in <module>\n'
     assert failed(trace + "ValueError: 1\n", ray_logs=raylet).cause == "python-error"
@@ -272,7 +323,7 @@ def test_a_syntax_error_has_no_traceback() -> None:
     assert why.sentence == "the command failed with SyntaxError: invalid syntax (/home/a/t.py:3)"
 
 
-def test_an_exception_without_words_and_one_with_lines() -> None:
+def test_an_exception_without_message_and_one_with_lines() -> None:
     trace = 'Traceback (most recent call last):\n  File "/home/a/t.py", line 3, in f\n    x()\n'
     assert failed(trace + "AssertionError\n").sentence == "the command failed with AssertionError (/home/a/t.py:3 in f)"
     assert (
@@ -285,19 +336,19 @@ def test_an_exception_without_words_and_one_with_lines() -> None:
 
 
 def test_a_job_that_was_requeued_once() -> None:
-    log = facts_of("not-requeued").log.replace("requeued 0 times", "requeued 1 time")
-    assert "requeued 1 time (" in explain(facts_of("not-requeued", log=log)).sentence
+    log = (LOGS / "not-requeued" / "log").read_text().replace("requeued 0 times", "requeued 1 time")
+    assert "requeued 1 time (" in explain(facts_of("not-requeued", files=with_log(log))).sentence
 
 
 def test_no_files_at_all() -> None:
-    assert evidence.gather("gone.log", "gone.ray") == {"log": "", "log_line": 1, "ray_logs": {}}
+    assert read_files("gone.log", "gone.ray") == JobFiles()
 
 
-def test_a_log_that_is_no_file() -> None:
+def test_a_log_that_is_not_a_regular_file() -> None:
     os.mkfifo("pipe")
     Path("folder").mkdir()
     for path in ("pipe", "folder", "/dev/zero"):
-        assert evidence.gather(path, "x")["log"] == ""
+        assert read_files(path, "x").log.lines == ()
 
 
 def test_a_huge_log_is_read_in_part() -> None:
@@ -306,20 +357,21 @@ def test_a_huge_log_is_read_in_part() -> None:
         file.truncate(1 << 33)  # a hole of 8 GB
         file.seek(0, os.SEEK_END)
         file.write(b'\nTraceback (most recent call last):\n  File "t.py", line 1, in f\nKeyError: 1\n' + END.encode())
-    texts = evidence.gather("t.log", "x")
-    assert len(texts["log"]) < 2 * evidence.LOG_BYTES
-    why = explain(Facts("FAILED", code=1, **texts))
+    files = read_files("t.log", "x")
+    assert sum(len(line.text) for line, _ in files.log.lines) < 2 * job_files.LOG_BYTES
+    assert not files.log.complete
+    why = explain(JobFacts("FAILED", code=1, files=files))
     assert why.cause == "python-error"
-    assert why.evidence[-1].startswith("log: "), "nobody has counted the lines"
+    assert why.evidence[-1].startswith("log: "), "the number of the line is unknown"
 
 
-def test_a_log_in_no_encoding() -> None:
+def test_a_log_with_invalid_bytes() -> None:
     Path("t.log").write_bytes(BEGIN.encode() + b"\xff\xfe gr\xfc\xdfe\r\n\x1b]0;title\x07\n" + END.encode())
-    why = explain(Facts("FAILED", code=1, **evidence.gather("t.log", "x")))
+    why = explain(JobFacts("FAILED", code=1, files=read_files("t.log", "x")))
     assert why.cause == "command-failed"
 
 
-def test_only_the_last_life_counts() -> None:
+def test_only_the_last_attempt_counts() -> None:
     killed = HEAD.format(1, "starting nodes=1 head=n1") + "slurmstepd: error: Detected 1 oom-kill event(s)\n"
     retried = HEAD.format(2, "starting a=1") + HEAD.format(3, "retry port 1") + HEAD.format(4, "starting a=2")
     ended = HEAD.format(5, 'end outcome=no-address code=78 phase=address node=n1 total=0s cause="x" hint="y"')
@@ -327,11 +379,11 @@ def test_only_the_last_life_counts() -> None:
         6, 'end outcome=environment-failed code=73 phase=environment total=0s cause="failed: a" hint="b"'
     )
     for attempts, begin in ((killed, 0), (killed + retried, 2), (killed + retried + ended + third, 6)):
-        text, before = evidence.last_attempt(attempts)
-        assert before == begin
-        assert attempts.endswith(text)
+        lines = parse_log(attempts).lines
+        assert lines[0][0].where == f"log:{begin + 1}"
+        assert [line.text for line, _ in lines] == attempts.splitlines()[begin:]
     Path("t.log").write_text(killed + retried + ended + third)
-    why = explain(Facts("FAILED", code=73, **evidence.gather("t.log", "x")))
+    why = explain(JobFacts("FAILED", code=73, files=read_files("t.log", "x")))
     assert why.cause == "environment"
     assert why.evidence[0] == "log:7: bash: line 3: setup.sh: No such file"
 
@@ -344,7 +396,7 @@ def test_links_out_of_rays_logs_are_not_followed() -> None:
     Path("t.ray/n1/logs/raylet.err").symlink_to("../../../secret/raylet.err")
     Path("t.ray/n2").symlink_to("../secret")
     os.mkfifo("t.ray/n1/ray-start.log")
-    assert evidence.gather("x", "t.ray")["ray_logs"] == {"n1/logs/raylet.out": "told"}
+    assert read_files("x", "t.ray").ray_logs == {"n1/logs/raylet.out": "told"}
 
 
 def test_thousands_of_files_and_long_ones() -> None:
@@ -353,14 +405,14 @@ def test_thousands_of_files_and_long_ones() -> None:
         folder.mkdir(parents=True)
         for name in (*(f"worker-{i}.err" for i in range(30)), "raylet.out", "other.txt"):
             (folder / name).write_text("x")
-        (folder.parent / "ray-start.log").write_text("x" * (evidence.RAY_LOG_BYTES * 2))
+        (folder.parent / "ray-start.log").write_text("x" * (job_files.RAY_LOG_BYTES * 2))
     Path("t.log").write_text(HEAD.format(1, 'end outcome=node-lost code=72 phase=command node=n33 cause="x" hint="y"'))
-    read = evidence.gather("t.log", "t.ray")["ray_logs"]
-    assert len(read) == evidence.RAY_LOGS
+    read = read_files("t.log", "t.ray").ray_logs
+    assert len(read) == job_files.RAY_LOGS
     assert next(iter(read)) == "n33/ray-start.log", "the node that failed comes first"
     assert {name for name in read if name.endswith("ray-start.log")} == {f"n{i}/ray-start.log" for i in range(40)}
     assert not any(name.endswith("other.txt") for name in read)
-    assert all(len(text) < evidence.RAY_LOG_BYTES + 99 for text in read.values())
+    assert all(len(text) < job_files.RAY_LOG_BYTES + 99 for text in read.values())
 
 
 # The command line
@@ -375,10 +427,10 @@ def test_it_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "not sure: it may be so\nwhat to do: look\n"
 
 
-def test_of_an_array_the_failed_tasks_are_told() -> None:
+def test_the_failed_tasks_of_an_array_are_explained() -> None:
     tasks = [Task(f"1_{i}", "FAILED" if i % 2 else "COMPLETED", "squeue", "x") for i in range(6)]
-    assert [task.id for task in worth_telling(tasks)] == ["1_1", "1_3", "1_5"]
-    assert [task.id for task in worth_telling(tasks[::2])] == ["1_0", "1_2", "1_4"]
+    assert [task.id for task in tasks_to_explain(tasks)] == ["1_1", "1_3", "1_5"]
+    assert [task.id for task in tasks_to_explain(tasks[::2])] == ["1_0", "1_2", "1_4"]
 
 
 @pytest.fixture
@@ -394,7 +446,7 @@ def record() -> Run:
     return run
 
 
-def test_without_slurm_the_files_tell(launcher: Launcher, record: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_slurm_the_files_are_used(launcher: Launcher, record: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     answer = launcher("explain", "12")
     assert answer.code == 0
@@ -405,7 +457,7 @@ def test_without_slurm_the_files_tell(launcher: Launcher, record: Run, monkeypat
         "  n2/ray-start.log:1: n2 never reached 10.88.0.11:22772: Network is unreachable",
     ]
     assert lines[-2].startswith("what to do: choose with --interface")
-    assert lines[-1] == f"the log: {record.log}"
+    assert lines[-1] == f"log: {record.log}"
     assert "note: " in answer.err
 
 
@@ -419,21 +471,45 @@ def test_json(launcher: Launcher, record: Run, monkeypatch: pytest.MonkeyPatch) 
     assert task["advice"]
 
 
-def test_a_job_that_runs_while_slurm_is_silent(
+@pytest.mark.parametrize(("saved", "times"), [(True, 1), (False, 2)])
+def test_a_log_is_parsed_once(
+    launcher: Launcher, record: Run, monkeypatch: pytest.MonkeyPatch, saved: bool, times: int
+) -> None:
+    """Only if nothing but the log shows how the job ended, its tail is parsed for that before."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    Path(record.log).write_text(BEGIN + "ValueError: wrong\n" + END)
+    if saved:
+        entry = saved_outcomes.to_record(Task("12", "FAILED", "squeue", "", code=1))
+        records.update(replace(record, tasks={"12": entry}))
+    parsed: Counter[str] = Counter()
+    parse = log_phases.phase_of
+
+    def counted(line: str) -> log_phases.Phase | None:
+        parsed[line] += "[slurm-launch]" in line
+        return parse(line)
+
+    monkeypatch.setattr(log_phases, "phase_of", counted)
+    assert launcher("explain", "12").out.startswith("not sure: the command exited with code 1;")
+    assert {parsed[line] for line in (BEGIN + END).splitlines()} == {times}
+
+
+def test_a_running_job_while_slurmctld_is_unreachable(
     launcher: Launcher, record: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     Path(record.log).write_text(BEGIN + "hello\n")
     answer = launcher("explain", "12")
-    assert "without a trace" not in answer.out
-    first = "not sure: Slurm does not answer, and the files tell of no end: the job may still wait, or run"
-    assert answer.out.splitlines()[0] == first
+    assert "its final state is unknown" not in answer.out
+    first = "not sure: cannot reach slurmctld, and the files do not show an end:"
+    assert answer.out.splitlines()[0] == f"{first} the job may still be pending or running"
 
 
-def test_an_array_while_slurm_is_silent(launcher: Launcher, record: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each task has a log; what the record remembers needs none."""
+def test_an_array_while_slurmctld_is_unreachable(
+    launcher: Launcher, record: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each task has a log; a saved outcome needs none."""
     monkeypatch.setenv("PATH", "/nowhere")
-    memory = lookup.memory(Task("12_3", "TIMEOUT", "squeue", ""))
+    memory = saved_outcomes.to_record(Task("12_3", "TIMEOUT", "squeue", ""))
     records.update(replace(record, spec={"array": "0-5"}, tasks={"12_3": memory}))
     Path(record.log.replace(".log", "_1.log")).write_text(BEGIN + "ValueError: wrong\n" + END)
     Path(record.log.replace(".log", "_2.log")).write_text(BEGIN)
@@ -442,15 +518,15 @@ def test_an_array_while_slurm_is_silent(launcher: Launcher, record: Run, monkeyp
         ("12_1", "FAILED", "command-failed"),
         ("12_3", "TIMEOUT", "time-limit"),
     ]
-    assert "may still wait, or run" in launcher("explain", "12_2").out
-    assert "may still wait, or run" in launcher("explain", "12_5").out
+    assert "may still be pending or running" in launcher("explain", "12_2").out
+    assert "may still be pending or running" in launcher("explain", "12_5").out
 
 
-def test_the_record_knows_who_cancelled_it(record: Run) -> None:
+def test_a_job_that_slurm_launch_canceled(record: Run) -> None:
     Path(record.log).write_text(BEGIN + END.replace("command-failed code=1", "ended-from-outside code=75"))
     task = Task("12", "CANCELLED", "squeue", record.log)
     assert "sacct" in explain_task(record, task).advice
     why = explain_task(replace(record, cancelled={"12": "2026-01-02T03:04:05+00:00"}), task)
     assert (why.cause, why.sure) == ("cancelled", True)
-    assert why.sentence.startswith("the job was cancelled by `slurm-launch cancel`, at 2026-01-0")
+    assert why.sentence.startswith("the job was canceled by `slurm-launch cancel`, at 2026-01-0")
     assert "sacct" not in why.advice

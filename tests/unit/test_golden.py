@@ -1,4 +1,7 @@
-"""Whole scripts, as people get to read them: tests/golden/*.sh. `make golden` rewrites them; git shows what changed."""
+"""The rendered scripts are those in tests/golden: five as whole scripts (NAME.sh), the others as diffs (NAME.diff).
+
+A diff is a unified diff against three-nodes.sh. `make golden` rewrites both kinds; git shows what changed.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,8 @@ from slurm_launch.spec.script_header import JoinTarget
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden"
+BASE = "three-nodes"
+WHOLE = {"one-node", BASE, "long", "pyxis", "sweep"}  # the others are stored as diffs against BASE
 SHELLCHECK = Path(sys.executable).with_name("shellcheck")
 WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 
@@ -122,7 +127,7 @@ CASES: dict[str, dict[str, Any]] = {
         "checkpoint_signal": "SIGUSR2",
         "max_restarts": 10,
     },
-    # a head on its own, and kinds of workers
+    # a separate head node, and worker groups
     "dedicated-head": {**THREE, "num_gpus": 4, "dedicated_head": True},
     "het-head": {
         **THREE,
@@ -227,22 +232,35 @@ def rendered(case: str) -> str:
     )
 
 
+def golden_path(case: str) -> Path:
+    return GOLDEN / f"{case}{'.sh' if case in WHOLE else '.diff'}"
+
+
+def golden_text(case: str) -> str:
+    """What the golden file of a case has to contain."""
+    if case in WHOLE:
+        return rendered(case)
+    base, text = rendered(BASE).splitlines(), rendered(case).splitlines()
+    lines = difflib.unified_diff(base, text, f"{BASE}.sh", f"{case}.sh", n=1, lineterm="")
+    return "".join(f"{line}\n" for line in lines)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_the_script_is_the_golden_one(case: str, request: pytest.FixtureRequest) -> None:
-    path, now = GOLDEN / f"{case}.sh", rendered(case)
+    path, now = golden_path(case), golden_text(case)
     if request.config.getoption("--update-golden"):
         path.write_text(now, encoding="utf-8")
     golden = path.read_text(encoding="utf-8") if path.exists() else ""
     changes = difflib.unified_diff(golden.splitlines(), now.splitlines(), str(path), "rendered now", lineterm="")
-    assert golden == now, "`make golden` accepts this, if it is meant:\n" + "\n".join(changes)
+    assert golden == now, "if this is intended, `make golden` accepts it:\n" + "\n".join(changes)
 
 
-def test_every_golden_script_has_its_case() -> None:
-    assert sorted(path.stem for path in GOLDEN.glob("*.sh")) == sorted(CASES)
+def test_every_golden_file_has_its_case() -> None:
+    assert sorted(path.name for path in GOLDEN.iterdir()) == sorted(golden_path(case).name for case in CASES)
 
 
 def test_everything_is_everything() -> None:
-    """An option that is added to the spec is to be seen in a script."""
+    """Every option of the spec appears in a golden script."""
     alternatives = {
         "num_nodes",
         "mem",
@@ -269,13 +287,30 @@ def test_every_runtime_has_a_golden_script() -> None:
     assert set(RUNTIMES) | {"none"} == set(get_args(LaunchSpec.model_fields["container_runtime"].annotation))
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_bash_and_shellcheck_have_nothing_to_say(case: str, tmp_path: Path) -> None:
-    script = tmp_path / "job.sh"
-    script.write_text(rendered(case), encoding="utf-8")
-    for argv in (["bash", "-n"], [str(SHELLCHECK), "--norc"]):
-        done = subprocess.run([*argv, str(script)], capture_output=True, text=True)
-        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+def findings(folder: Path, texts: dict[str, str]) -> str:
+    """What bash -n and shellcheck report about scripts, each of which has its name in the report."""
+    scripts = []
+    for name, text in texts.items():
+        scripts.append(folder / f"{name}.sh")
+        scripts[-1].write_text(text, encoding="utf-8")
+    commands = [["bash", "-n", str(script)] for script in scripts] + [[str(SHELLCHECK), "--norc", *map(str, scripts)]]
+    results = [subprocess.run(argv, capture_output=True, text=True) for argv in commands]
+    reports = [result.stdout + result.stderr for result in results]
+    assert [bool(report) for report in reports] == [bool(result.returncode) for result in results]
+    return "".join(reports)
+
+
+def test_bash_and_shellcheck_find_nothing_in_any_script(tmp_path: Path) -> None:
+    assert findings(tmp_path, {case: rendered(case) for case in CASES}) == ""
+
+
+def test_a_finding_in_one_of_the_scripts_is_reported(tmp_path: Path) -> None:
+    texts = {"good": "#!/bin/bash\necho\n", "careless": "#!/bin/bash\necho $1\n", "broken": "#!/bin/bash\nif\n"}
+    report = findings(tmp_path, texts)
+    assert "careless.sh line 2" in report
+    assert "SC2086" in report
+    assert "broken.sh: line 3: syntax error" in report
+    assert "good.sh" not in report
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -314,7 +349,7 @@ def sections(text: str) -> list[str]:
     return re.findall(r"^# ---- (\d)\. ", text, re.MULTILINE)
 
 
-def test_three_nodes_tell_the_six_steps_in_order() -> None:
+def test_three_nodes_have_the_six_steps_in_order() -> None:
     assert sections(rendered("three-nodes")) == ["1", "2", "3", "4", "5", "6"]
 
 
@@ -375,11 +410,11 @@ def directives(case: str) -> list[str]:
         ("gpus-per-task", "gpus-per-task=h100:2"),
     ],
 )
-def test_gpus_are_asked_for_as_the_site_wants(case: str, line: str) -> None:
+def test_gpus_are_requested_as_the_site_requires(case: str, line: str) -> None:
     assert [found for found in directives(case) if "gpu" in found and not found.startswith(("mem", "part"))] == [line]
 
 
-def test_additions_come_last_or_in_place_and_drops_are_gone() -> None:
+def test_sbatch_directives_come_last_or_replace_and_no_sbatch_removes() -> None:
     assert directives("extra-and-dropped-directives") == [
         "job-name=train",
         "output=train_20260102-030405.log",

@@ -1,4 +1,4 @@
-"""Reading a file that is being written, whatever becomes of it."""
+"""Reading a file that grows, is truncated, removed or replaced."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def append(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def test_it_comes_and_grows(path: Path) -> None:
+def test_a_file_that_appears_and_grows(path: Path) -> None:
     log = LogFile(path)
     assert log.read() == b""
     append(path, b"one\ntw")
@@ -29,20 +29,20 @@ def test_it_comes_and_grows(path: Path) -> None:
     assert log.read() == b""
     append(path, b"o\n\xff\x00")
     assert log.read() == b"o\n\xff\x00"
-    assert (log.restarts, log.left_out) == (0, 0)
+    assert (log.restarts, log.skipped) == (0, 0)
 
 
-def test_no_more_than_asked_for(path: Path) -> None:
+def test_at_most_the_requested_bytes(path: Path) -> None:
     append(path, b"123456")
     log = LogFile(path)
     assert [log.read(4), log.read(4), log.read(4)] == [b"1234", b"56", b""]
 
 
-def test_near_the_end_it_begins_with_a_whole_line(path: Path) -> None:
+def test_reading_near_the_end_starts_with_a_whole_line(path: Path) -> None:
     append(path, b"x" * 100 + b"\nfirst\nsecond\n")
     log = LogFile(path, last=15)
     assert log.read() == b"first\nsecond\n"
-    assert log.left_out == 101
+    assert log.skipped == 101
     append(path, b"third\n")
     assert log.read() == b"third\n"
 
@@ -51,16 +51,16 @@ def test_near_the_end_of_one_long_line(path: Path) -> None:
     append(path, b"x" * 100)
     log = LogFile(path, last=10)
     assert log.read() == b"x" * 10
-    assert log.left_out == 90
+    assert log.skipped == 90
 
 
-def test_a_short_one_is_read_from_its_beginning(path: Path) -> None:
+def test_a_short_file_is_read_from_its_beginning(path: Path) -> None:
     append(path, b"all of it")
     log = LogFile(path, last=9)
-    assert (log.read(), log.left_out) == (b"all of it", 0)
+    assert (log.read(), log.skipped) == (b"all of it", 0)
 
 
-def test_cut_off(path: Path) -> None:
+def test_a_truncated_file(path: Path) -> None:
     append(path, b"much text\n")
     log = LogFile(path)
     log.read()
@@ -70,8 +70,8 @@ def test_cut_off(path: Path) -> None:
     assert (log.read(), log.restarts) == (b"new\n", 1)
 
 
-def test_replaced_by_another(path: Path) -> None:
-    """What the old one got last comes first."""
+def test_a_replaced_file(path: Path) -> None:
+    """The rest of the old file comes first."""
     append(path, b"old\n")
     log = LogFile(path)
     assert log.read() == b"old\n"
@@ -82,8 +82,8 @@ def test_replaced_by_another(path: Path) -> None:
     assert (log.read(), log.restarts) == (b"a new one, longer than the old one\n", 1)
 
 
-def test_moved_away_while_it_is_still_written(path: Path) -> None:
-    """As by logrotate: the job keeps the old one."""
+def test_a_file_that_is_moved_while_it_is_written(path: Path) -> None:
+    """As by logrotate: the job keeps writing to the old file."""
     append(path, b"old\n")
     log = LogFile(path)
     log.read()
@@ -92,7 +92,7 @@ def test_moved_away_while_it_is_still_written(path: Path) -> None:
     assert log.read() == b"more\n"
 
 
-def test_removed_and_made_again(path: Path) -> None:
+def test_a_file_that_is_removed_and_created_again(path: Path) -> None:
     append(path, b"old\n")
     log = LogFile(path)
     log.read()
@@ -102,12 +102,12 @@ def test_removed_and_made_again(path: Path) -> None:
     assert (log.read(), log.restarts) == (b"new\n", 1)
 
 
-def test_what_is_no_file_is_not_there(path: Path) -> None:
+def test_only_regular_files_are_read(path: Path) -> None:
     os.mkfifo(path)
     assert (LogFile(path).read(), LogFile(path.parent).read()) == (b"", b"")
 
 
-def test_closed_between_two_looks(path: Path) -> None:
+def test_a_file_that_is_closed_between_two_reads(path: Path) -> None:
     append(path, b"x")
     log = LogFile(path)
     log.read()
@@ -138,6 +138,6 @@ def test_lines_that_do_not_count(path: Path) -> None:
     assert path.read_bytes()[last_lines(path, 2, lambda line: line != b"#") :] == b"two\n#\n#\nthree\n#\n"
 
 
-def test_the_last_lines_of_a_file_that_is_not_there(path: Path) -> None:
+def test_the_last_lines_of_a_missing_file(path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         last_lines(path, 3)

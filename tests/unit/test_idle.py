@@ -16,17 +16,17 @@ Launcher = Callable[..., Any]  # tests/unit/conftest.py
 
 
 @pytest.mark.parametrize("words", [("--command", "true"), ("--", "python", "train.py")])
-def test_a_command_and_idle_exclude_one_another(launcher: Launcher, words: tuple[str, ...]) -> None:
+def test_command_and_idle_are_mutually_exclusive(launcher: Launcher, words: tuple[str, ...]) -> None:
     answer = launcher("render", "--exp-name", "x", "--idle", *words)
     assert answer.code == 2
-    assert "--command and --idle exclude one another" in answer.err
+    assert "--command and --idle are mutually exclusive" in answer.err
 
 
 def spec_of(text: str) -> dict[str, Any]:
     return dict(read_embedded(text, "here").own)
 
 
-def test_the_higher_layer_counts(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_higher_layer_wins(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("slurm-launch.yaml").write_text("command: python train.py\n")
     answer = launcher("render", "--exp-name", "x", "--idle")
     assert spec_of(answer.out) == {"exp-name": "x", "idle": True}
@@ -49,7 +49,7 @@ def test_the_higher_layer_counts(launcher: Launcher, monkeypatch: pytest.MonkeyP
     assert "--idle" in answer.err
 
 
-def test_a_script_that_waits_is_made_again(launcher: Launcher) -> None:
+def test_an_idle_script_is_rendered_again(launcher: Launcher) -> None:
     Path("old.sh").write_text(launcher("render", "--exp-name", "x", "--idle").out)
     assert spec_of(launcher("render", "--from", "old.sh").out) == {"exp-name": "x", "idle": True}
     assert "idle" not in spec_of(launcher("render", "--from", "old.sh", "--command", "true").out)
@@ -57,5 +57,5 @@ def test_a_script_that_waits_is_made_again(launcher: Launcher) -> None:
 
 def test_the_python_api() -> None:
     assert LaunchSpec(exp_name="x", idle=True).command == IDLE
-    with pytest.raises(ValueError, match="exclude one another"):
+    with pytest.raises(ValueError, match="mutually exclusive"):
         LaunchSpec(exp_name="x", idle=True, command="true")

@@ -1,9 +1,8 @@
-"""How runs are found: the index of records, and what a RUN argument means."""
+"""Finding runs: the index, and the meaning of a RUN argument."""
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import multiprocessing
 import os
@@ -38,8 +37,8 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "home/.local/state/slurm-launch/runs.jsonl"
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "home/.local/state/slurm-launch/runs"
 
 
 @pytest.fixture
@@ -72,83 +71,251 @@ def jobs(env: dict[str, str], folder: Path) -> list[str | None]:
     return [entry.job_id for entry in index.entries(env, folder)]
 
 
-def lines(file: Path) -> list[Any]:
-    return [json.loads(line) for line in file.read_text().splitlines()]
-
-
 # Many at once
 
 
 def enter_many(env: dict[str, str], run: Run, barrier: Barrier, count: int) -> None:
     barrier.wait()
     for number in range(count):
-        index.add(replace(run, record=f"{run.record}-{number}"), env)
+        index.add(replace(run, name=f"{run.name}-{number}"), env)
 
 
-def read_many(env: dict[str, str], folder: Path, barrier: Barrier, count: int) -> None:
-    """Somebody who reads while it is damaged, and so rewrites it."""
+def list_many(env: dict[str, str], directory: Path, barrier: Barrier, count: int) -> None:
     barrier.wait()
-    path = index.index_file(env)
-    assert path is not None
     for _ in range(count):
-        with open(path, "ab") as file:
-            file.write(b"torn off\n")
-        index.entries(env, folder)  # which puts another file in its place
+        index.entries(env, directory)  # which removes the oldest
 
 
-def test_many_launches_at_once_while_others_rewrite_it(
-    launched: Make, env: dict[str, str], file: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+def test_concurrent_launches_while_old_links_are_removed(
+    launched: Make, env: dict[str, str], folder: Path, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Twenty append, two repair it all the time, and it grows so long that the old ones are forgotten: none is lost."""
+    """Twenty processes enter runs, two remove the oldest links at the same time: no new run is lost."""
     old = launched("old", "1", second=1, enter=False)
-    file.parent.mkdir(parents=True)
-    lines_of = (index._entry(replace(old, record=f"/old/{number}")).to_line() for number in range(1_000))
-    file.write_bytes(b"".join(lines_of))
-    monkeypatch.setattr(index, "MAX_LINES", 900)
-    monkeypatch.setattr(index, "PATIENCE", 60.0)
+    for number in range(900):
+        index.add(replace(old, name=f"{old.name}-{number}"), env)
+    monkeypatch.setattr(index, "MAX_RUNS", 900)
+    monkeypatch.setattr(index, "MAX_REMOVED", 50)
     fork = multiprocessing.get_context("fork")
     barrier = fork.Barrier(22)
     new = [launched(f"e{number}", str(100 + number), second=60, enter=False) for number in range(20)]
     workers = [fork.Process(target=enter_many, args=(env, run, barrier, 20)) for run in new]
-    workers += [fork.Process(target=read_many, args=(env, here / "none", barrier, 40)) for _ in range(2)]
+    workers += [fork.Process(target=list_many, args=(env, here / "none", barrier, 20)) for _ in range(2)]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join(120)
         assert worker.exitcode == 0
-    index.entries(env, here / "none")
-    found = {line["record"] for line in lines(file)}
-    assert found >= {f"{run.record}-{number}" for run in new for number in range(20)}
-    assert len(found) <= 900, "the older ones are forgotten"
-    assert os.listdir(file.parent) == ["runs.jsonl"]
+    for _ in range(900 // 50):
+        found = index.entries(env, here / "none")
+    assert {entry.name for entry in found} >= {f"{run.name}-{number}" for run in new for number in range(20)}
+    assert len(os.listdir(folder)) == 900, "the oldest are removed"
 
 
-def test_where_there_are_no_locks_launches_append_all_the_same(
-    launched: Make, env: dict[str, str], file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_one_lookup_removes_few_links(
+    launched: Make, env: dict[str, str], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_locks(*_: Any) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
+    for number in range(10):
+        launched("t", str(number + 1), second=number)
+    monkeypatch.setattr(index, "MAX_RUNS", 3)
+    monkeypatch.setattr(index, "MAX_REMOVED", 2)
+    for left in (8, 6, 4, 3, 3):
+        jobs(env, tmp_path)
+        assert len(os.listdir(folder)) == left
+    assert jobs(env, tmp_path) == ["8", "9", "10"], "the newest stay"
 
-    monkeypatch.setattr(fcntl, "flock", no_locks)
-    launched("a", "1"), launched("b", "2")
-    assert jobs(env, tmp_path) == ["1", "2"]
-    file.write_bytes(b"torn off\n" + file.read_bytes())
-    assert jobs(env, tmp_path) == ["1", "2"]
-    assert file.read_bytes().startswith(b"torn off\n"), "nobody rewrites it without a lock"
+
+# The links
 
 
-def test_somebody_who_holds_the_lock_for_ever(
-    launched: Make, env: dict[str, str], file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_link_has_the_keys_of_a_lookup_and_points_to_the_record(
+    launched: Make, env: dict[str, str], folder: Path
 ) -> None:
-    monkeypatch.setattr(index, "PATIENCE", 0.0)
-    launched("a", "1")
-    with open(file, "rb") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        launched("b", "2")
-        assert jobs(env, tmp_path) == ["1", "2"]
+    run = launched("t", "12", cluster="east")
+    (link,) = folder.iterdir()
+    created, job_id, cluster, _, name = link.name.split(",")
+    assert (created, job_id, cluster, name) == (run.created, "12", "east", run.name)
+    assert os.readlink(link) == run.record
+    assert folder.stat().st_mode & 0o777 == 0o700
 
 
-# Damage
+def test_a_lookup_follows_only_the_links_that_match(
+    launched: Make, env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(9):
+        launched(f"e{number}", str(number + 1), second=number, folder=f"far{number}")
+    followed: list[str] = []
+    readlink = os.readlink
+
+    def follow(path: str) -> str:
+        followed.append(path)
+        return readlink(path)
+
+    monkeypatch.setattr(os, "readlink", follow)
+    assert search.find("e3", env, tmp_path).job_id == "4"
+    assert search.find("5", env, tmp_path).job_id == "5"
+    assert search.find(None, env, tmp_path).job_id == "9"
+    assert [entry.job_id for entry in search.candidates(["7", "e7_"], env, tmp_path)] == ["7", "8"]
+    assert len(followed) == 5
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "notes.txt",
+        "runs.jsonl",
+        ".0123456789abcdef",
+        "now,1,,0123456789abcdef,t",
+        "2026-11-16T00:00:00+00:00,x,,0123456789abcdef,t",
+        "2026-11-16T00:00:00+00:00,1,a b,0123456789abcdef,t",
+        "2026-11-16T00:00:00+00:00,1,,0123,t",
+        "2026-11-16T00:00:00+00:00,1,,0123456789abcdef,",
+        "2026-11-16T00:00:00+00:00,1,,0123456789abcdef,t",
+    ],
+)
+@pytest.mark.parametrize("kind", ["file", "directory", "fifo", "relative link", "dangling link"])
+def test_other_files_in_the_folder_are_ignored(
+    launched: Make,
+    env: dict[str, str],
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    kind: str,
+) -> None:
+    launched("a", "1", second=1)
+    monkeypatch.chdir(folder)  # the target of the relative link exists
+    other = folder / name
+    if kind == "file":
+        other.write_text("x")
+    elif kind == "directory":
+        other.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(other)
+    else:
+        other.symlink_to("../other" if kind == "relative link" else "/none/x.json")
+    (folder.parent / "other").write_text("{}")
+    launched("b", "2", second=2)
+    assert jobs(env, tmp_path) == ["1", "2"]
+    assert search.find(None, env, tmp_path).job_id == "2"
+    assert os.path.lexists(other)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"name": "a/b"},
+        {"name": "../../x"},
+        {"name": "n" * 300},
+        {"name": "\ud800"},
+        {"name": "x\n"},
+        {"cluster": "a,b"},
+        {"cluster": "../x"},
+        {"created": "2026-11-16T00:00:00/x+00:00"},
+    ],
+)
+def test_values_that_cannot_be_part_of_a_file_name(
+    launched: Make, env: dict[str, str], here: Path, folder: Path, values: dict[str, Any]
+) -> None:
+    """As in a record that was edited by hand."""
+    run = launched(enter=False)
+    index.add(replace(run, **values), env)
+    assert not folder.exists() or os.listdir(folder) == []
+    assert jobs(env, here) == ["12"]
+
+
+def test_a_lost_index_is_rebuilt(launched: Make, env: dict[str, str], folder: Path, here: Path, tmp_path: Path) -> None:
+    launched("a", "1", second=1)
+    far = launched("b", "2", second=2, folder="far")
+    shutil.rmtree(folder)
+    assert jobs(env, tmp_path) == []
+    assert jobs(env, here) == ["1"], "from the directory"
+    assert jobs(env, tmp_path) == ["1"], "now it is in the index"
+    assert [entry.job_id for entry in index.adopt([far.script, far.script, "/none.sh", ""], env)] == ["2"]
+    assert index.adopt([far.record], env) == []
+    assert jobs(env, tmp_path) == ["1", "2"]
+
+
+def test_a_known_run_is_not_entered_again(
+    launched: Make, env: dict[str, str], here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = launched()
+
+    def refuse(*_: Any) -> None:
+        pytest.fail("a link is created")
+
+    monkeypatch.setattr(os, "symlink", refuse)
+    index.entries(env, here)
+    index.adopt([run.script], env)
+
+
+def test_a_record_that_is_temporarily_not_visible(launched: Make, env: dict[str, str], tmp_path: Path) -> None:
+    run = launched(folder="mounted")
+    os.rename(tmp_path / "mounted", tmp_path / "away")
+    assert jobs(env, tmp_path) == []
+    os.rename(tmp_path / "away", tmp_path / "mounted")
+    assert jobs(env, tmp_path) == [run.job_id]
+
+
+def test_the_job_id_and_name_of_a_deleted_record_stay(launched: Make, env: dict[str, str], folder: Path) -> None:
+    run = launched()
+    Path(run.record).unlink()
+    (link,) = os.listdir(folder)
+    assert link.split(",")[1::3] == ["12", run.name]
+
+
+def test_a_run_that_is_found_before_sbatch_returns(launched: Make, env: dict[str, str], here: Path) -> None:
+    """Another process lists the directory before the run has its job ID."""
+    run = launched("t", None, enter=False)
+    assert jobs(env, here) == [None]
+    done = run.with_job("12", None, run.created)
+    records.update(done)
+    assert jobs(env, here / "none") == ["12"], "from the record"
+    index.add(done, env)
+    assert jobs(env, here / "none") == ["12"]
+    assert search.find("12", env, here / "none") == done
+
+
+# The index of 0.1.0
+
+
+@pytest.fixture
+def runs_jsonl(folder: Path) -> Path:
+    folder.parent.mkdir(parents=True)
+    return folder.with_name("runs.jsonl")
+
+
+def line_of(run: Run) -> bytes:
+    """A line as 0.1.0 wrote it."""
+    fields = {"record": run.record, "name": run.name, "job": run.job_id, "created": run.created}
+    return json.dumps({**fields, "cluster": run.cluster, "from": run.submit_dir}).encode() + b"\n"
+
+
+def test_runs_of_the_older_index_are_found(
+    launched: Make, env: dict[str, str], runs_jsonl: Path, tmp_path: Path
+) -> None:
+    old = launched("old", "1", second=1, folder="far", submit_dir=f"{tmp_path}/project", enter=False)
+    runs_jsonl.write_bytes(line_of(old))
+    assert search.find(None, env, tmp_path) == old
+    launched("new", "2", second=2, folder="other")
+    assert jobs(env, tmp_path) == ["1", "2"]
+    assert search.find("1", env, tmp_path) == search.find("old", env, tmp_path) == old
+    assert search.find(None, env, tmp_path / "project") == old, "launched there"
+    assert index.adopt([old.script], env) == []
+    assert runs_jsonl.read_bytes() == line_of(old)
+
+
+VALID_LINE = {"record": "/etc/hosts", "name": "x", "job": "1", "created": "2026-11-16T00:00:00+00:00"}
+VALID_LINE |= {"cluster": "", "from": ""}
+INVALID_VALUES: list[dict[str, Any]] = [
+    {"record": "relative"},
+    {"record": 3},
+    {"job": 1},
+    {"job": "1; rm"},
+    {"created": "now"},
+    {"name": None},
+    {"name": "a/b"},
+    {"from": 3},
+]
 
 
 @pytest.mark.parametrize(
@@ -161,76 +328,23 @@ def test_somebody_who_holds_the_lock_for_ever(
         b'"x"',
         b"{}",
         b"[" * 100_000,
-        b'{"record": "relative", "name": "x", "job": "1", "created": "2026-11-16T00:00:00"}',
-        b'{"record": "/x", "name": "x", "job": 1, "created": "2026-11-16T00:00:00"}',
-        b'{"record": "/x", "name": "x", "job": "1; rm", "created": "2026-11-16T00:00:00"}',
-        b'{"record": "/x", "name": "x", "job": "1", "created": "now"}',
-        b'{"record": "/x", "name": null, "job": "1", "created": "2026-11-16T00:00:00"}',
+        *(json.dumps(VALID_LINE | change).encode() for change in INVALID_VALUES),
     ],
 )
-def test_lines_that_cannot_be_read_are_dropped(
-    launched: Make, env: dict[str, str], file: Path, tmp_path: Path, damage: bytes
+def test_damaged_lines_of_the_older_index_are_ignored(
+    launched: Make,
+    env: dict[str, str],
+    runs_jsonl: Path,
+    tmp_path: Path,
+    damage: bytes,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    launched("a", "1", second=1)
-    with open(file, "ab") as out:
-        out.write(damage)  # without an end
-    launched("b", "2", second=2)
+    monkeypatch.chdir(tmp_path)
+    Path("relative").write_text("exists")
+    first = launched("a", "1", second=1, enter=False)
+    second = launched("b", "2", second=2, enter=False)
+    runs_jsonl.write_bytes(line_of(first) + damage + b"\n" + line_of(second))
     assert jobs(env, tmp_path) == ["1", "2"]
-    assert [line["job"] for line in lines(file)] == ["1", "2"], "it has been rewritten"
-
-
-def test_what_was_lost_is_found_beside_what_was_not(
-    launched: Make, env: dict[str, str], file: Path, tmp_path: Path
-) -> None:
-    launched("a", "1", second=1, folder="far")
-    launched("b", "2", second=2, folder="far")
-    first, second = file.read_bytes().splitlines(keepends=True)
-    file.write_bytes(first + second[:40] + b"\n")
-    assert jobs(env, tmp_path) == ["1", "2"]
-    assert [line["job"] for line in lines(file)] == ["1", "2"]
-
-
-def test_a_lost_index_is_made_anew(launched: Make, env: dict[str, str], file: Path, here: Path, tmp_path: Path) -> None:
-    launched("a", "1", second=1)
-    far = launched("b", "2", second=2, folder="far")
-    file.unlink()
-    assert jobs(env, tmp_path) == []
-    assert jobs(env, here) == ["1"], "by a look around"
-    assert jobs(env, tmp_path) == ["1"], "which is remembered"
-    assert [entry.job_id for entry in index.adopt([far.script, far.script, "/none.sh", ""], env)] == ["2"]
-    assert index.adopt([far.record], env) == []
-    assert jobs(env, tmp_path) == ["1", "2"]
-
-
-def test_what_is_known_is_not_written_again(launched: Make, env: dict[str, str], file: Path, here: Path) -> None:
-    run = launched()
-    before = file.read_bytes()
-    index.entries(env, here)
-    index.adopt([run.script], env)
-    assert file.read_bytes() == before
-
-
-def test_a_record_that_is_away_is_kept_in_mind(launched: Make, env: dict[str, str], file: Path, tmp_path: Path) -> None:
-    run = launched(folder="mounted")
-    os.rename(tmp_path / "mounted", tmp_path / "away")
-    with open(file, "ab") as out:
-        out.write(b"damage\n")
-    assert jobs(env, tmp_path) == []
-    os.rename(tmp_path / "away", tmp_path / "mounted")
-    assert jobs(env, tmp_path) == [run.job_id]
-
-
-def test_found_while_sbatch_was_at_work(launched: Make, env: dict[str, str], file: Path, here: Path) -> None:
-    """Another process looks around before the job has its number, and writes after it has got it."""
-    run = launched("t", None, enter=False)
-    assert jobs(env, here) == [None]
-    early = file.read_bytes()
-    done = run.with_job("12", None, run.created)
-    records.update(done)
-    index.add(done, env)
-    with open(file, "ab") as out:
-        out.write(early)
-    assert jobs(env, here / "none") == ["12"]
 
 
 # Nothing fails
@@ -246,12 +360,14 @@ def relative(_: Path, env: dict[str, str]) -> dict[str, str]:
 
 def directory(tmp_path: Path, env: dict[str, str]) -> dict[str, str]:
     (tmp_path / "home/.local/state/slurm-launch/runs.jsonl").mkdir(parents=True)
+    (tmp_path / "home/.local/state/slurm-launch/runs").write_text("a file")
     return env
 
 
 def pipe(tmp_path: Path, env: dict[str, str]) -> dict[str, str]:
     (tmp_path / "home/.local/state/slurm-launch").mkdir(parents=True)
     os.mkfifo(tmp_path / "home/.local/state/slurm-launch/runs.jsonl")
+    os.mkfifo(tmp_path / "home/.local/state/slurm-launch/runs")
     return env
 
 
@@ -262,7 +378,7 @@ def in_the_way(tmp_path: Path, env: dict[str, str]) -> dict[str, str]:
 
 def full(tmp_path: Path, env: dict[str, str]) -> dict[str, str]:
     (tmp_path / "home/.local/state/slurm-launch").mkdir(parents=True)
-    (tmp_path / "home/.local/state/slurm-launch/runs.jsonl").symlink_to("/dev/full")
+    (tmp_path / "home/.local/state/slurm-launch/runs").symlink_to("/dev/full")
     return env
 
 
@@ -271,7 +387,7 @@ def no_proc(_: Path, env: dict[str, str]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("place", [not_a_place, relative, directory, pipe, in_the_way, full, no_proc])
-def test_without_an_index_a_launch_and_a_look_around_work(
+def test_launches_and_lookups_work_without_an_index(
     launched: Make, env: dict[str, str], tmp_path: Path, here: Path, place: Any
 ) -> None:
     env = place(tmp_path, env)
@@ -284,29 +400,35 @@ def test_without_an_index_a_launch_and_a_look_around_work(
     assert not (here / "state").exists()
 
 
-@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO])
-def test_a_disk_that_refuses(
-    launched: Make, env: dict[str, str], file: Path, here: Path, monkeypatch: pytest.MonkeyPatch, error: int
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO, errno.EPERM, errno.ENOSYS])
+def test_a_file_system_that_refuses_links(
+    launched: Make,
+    env: dict[str, str],
+    folder: Path,
+    here: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: int,
 ) -> None:
-    launched("a", "1", second=1)
-    with open(file, "ab") as out:
-        out.write(b"damage\n")
-    before = file.read_bytes()
+    launched("a", "1", second=1, folder="first")
+    os.rename(tmp_path / "first", here)  # its link has to be replaced
+    before = [(link.name, os.readlink(link)) for link in folder.iterdir()]
 
-    def refuse(*_: Any) -> int:
+    def refuse(*_: Any) -> None:
         raise OSError(error, os.strerror(error))
 
-    monkeypatch.setattr(os, "write", refuse)
-    monkeypatch.setattr(os, "replace", refuse)
     run = launched("b", "2", second=2, enter=False)
-    index.add(run, env)
-    assert jobs(env, here) == ["1", "2"]
-    assert file.read_bytes() == before
-    assert os.listdir(file.parent) == ["runs.jsonl"]
+    for name in ("replace", "symlink"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, refuse)
+            if name == "symlink":
+                index.add(run, env)
+            assert jobs(env, here) == ["1", "2"]
+        assert [(link.name, os.readlink(link)) for link in folder.iterdir() if "b_" not in link.name] == before
 
 
 def as_nobody(check: Callable[[], None]) -> None:
-    """As another user: in a process of its own, for root has no way back."""
+    """Run a check as another user, in its own process: setuid cannot be undone."""
 
     def change_and_check() -> None:
         os.setgroups([])
@@ -325,23 +447,23 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become 
 
 @pytest.fixture
 def open_path(tmp_path: Path) -> None:
-    """Let others in: pytest's own directories are closed."""
+    """Give other users access to pytest's directories."""
     for folder in (tmp_path, *tmp_path.parents):
         if "pytest" in str(folder):
             folder.chmod(0o755)
 
 
 @needs_root
-def test_somebody_elses_index_and_records(
-    launched: Make, env: dict[str, str], here: Path, file: Path, open_path: None
+def test_the_index_and_records_of_another_user(
+    launched: Make, env: dict[str, str], here: Path, folder: Path, open_path: None
 ) -> None:
     run = launched("secret", "1", second=1)
     shared = launched("shared", "2", second=2)
     os.chmod(shared.record, 0o644)
-    for folder in (file.parent, *file.parent.parents):
-        if "home" in str(folder):
-            folder.chmod(0o755)
-    before = file.read_bytes()
+    for parent in folder.parents:
+        if "home" in str(parent):
+            parent.chmod(0o755)
+    before = os.listdir(folder)
 
     def check() -> None:
         index.add(run, env)  # nothing happens
@@ -355,26 +477,27 @@ def test_somebody_elses_index_and_records(
             search.find(run.record, env, here)
 
     as_nobody(check)
-    assert file.read_bytes() == before
+    assert os.listdir(folder) == before
 
 
 @needs_root
-def test_root_leaves_the_index_of_another_user_alone(
-    launched: Make, env: dict[str, str], file: Path, tmp_path: Path
+def test_root_does_not_change_the_index_of_another_user(
+    launched: Make, env: dict[str, str], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As under sudo, which may keep HOME."""
     os.chown(tmp_path / "home", 65534, 65534)
     launched()
     assert not (tmp_path / "home/.local").exists()
-    file.parent.mkdir(parents=True)
-    file.write_bytes(b"damage\n")
-    os.chown(file, 65534, 65534)
+    folder.mkdir(parents=True)
+    os.symlink("/none.json", folder / "2026-11-16T00:00:00+00:00,1,,0123456789abcdef,t")
+    os.chown(folder, 65534, 65534)
+    monkeypatch.setattr(index, "MAX_RUNS", 0)
     launched("b", second=2)
     assert jobs(env, tmp_path) == []
-    assert file.read_bytes() == b"damage\n"
+    assert len(os.listdir(folder)) == 1
 
 
-# Which run is meant
+# Which run an argument selects
 
 
 def test_the_newest(launched: Make, env: dict[str, str], here: Path, tmp_path: Path) -> None:
@@ -396,9 +519,7 @@ def test_no_run_yet(env: dict[str, str], here: Path) -> None:
 
 
 @pytest.mark.parametrize("argument", ["", " ", "\n"])
-def test_an_empty_argument_is_no_beginning_of_a_name(
-    launched: Make, env: dict[str, str], here: Path, argument: str
-) -> None:
+def test_an_empty_argument_is_not_a_prefix(launched: Make, env: dict[str, str], here: Path, argument: str) -> None:
     """As from a script whose variable is not set."""
     launched()
     with pytest.raises(UsageError, match="is empty"):
@@ -426,7 +547,7 @@ def test_an_empty_argument_is_no_beginning_of_a_name(
         ("other_20261116-000003_7.log", "14"),
     ],
 )
-def test_what_is_meant(
+def test_which_run_an_argument_selects(
     launched: Make, env: dict[str, str], here: Path, argument: str, job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launched("test", "12", second=1)
@@ -442,17 +563,17 @@ def test_what_is_meant(
     assert search.find(argument, env, here).job_id == job
 
 
-def test_a_whole_exp_name_counts_before_longer_ones(launched: Make, env: dict[str, str], here: Path) -> None:
+def test_a_whole_exp_name_takes_precedence_over_longer_ones(launched: Make, env: dict[str, str], here: Path) -> None:
     launched("base", "12", second=1)
     for number, name in enumerate(("base-grow", "base2", "base_20261116-000001", "base_2"), start=13):
         launched(name, str(number), second=2)
     assert search.find("base", env, here).job_id == "12"
     assert search.find("base_2", env, here).job_id == "16"
     assert search.find("base-", env, here).job_id == "13"
-    with pytest.raises(UsageError, match="could be one of 5 runs"):
+    with pytest.raises(UsageError, match="matches 5 runs"):
         search.find("bas", env, here)
     launched("base", "17", second=3)
-    with pytest.raises(UsageError, match="'base' could be one of 2 runs") as caught:
+    with pytest.raises(UsageError, match="'base' matches 2 runs") as caught:
         search.find("base", env, here)
     assert "base2" not in str(caught.value)
 
@@ -466,29 +587,29 @@ def test_paths_from_anywhere(launched: Make, env: dict[str, str], tmp_path: Path
 def test_ambiguity_lists_the_newest(launched: Make, env: dict[str, str], here: Path) -> None:
     for number in range(13):
         launched("many", str(number + 1), second=number)
-    with pytest.raises(UsageError, match="'man' could be one of 13 runs") as caught:
+    with pytest.raises(UsageError, match="'man' matches 13 runs") as caught:
         search.find("man", env, here)
     shown = str(caught.value).splitlines()[1:12]
     assert shown[0].split()[:3] == ["many_20261116-000012", "job", "13"]
     assert shown[9].split()[:3] == ["many_20261116-000003", "job", "4"]
-    assert shown[10] == "  and 3 older ones"
+    assert shown[10] == "  and 3 older runs"
 
 
 def test_an_unknown_run(launched: Make, env: dict[str, str], here: Path) -> None:
     launched()
     for argument in ("13", "13_1", "nothing", "T_"):
-        with pytest.raises(UsageError, match=f"no run is called '{argument}'") as caught:
+        with pytest.raises(UsageError, match=f"no run has the name or job ID '{argument}'") as caught:
             search.find(argument, env, here)
         assert caught.value.exit_code == 2
 
 
 def test_the_same_job_id_twice(launched: Make, env: dict[str, str], here: Path) -> None:
-    """After a reset of the cluster the newer one is meant; of two clusters nobody knows."""
+    """After a reset of the cluster the newer run counts; on two clusters it is ambiguous."""
     launched("old", "12", second=1, cluster="east")
     launched("new", "12", second=2, cluster="east")
     assert search.find("12", env, here).exp_name == "new"
     launched("west", "12", second=3, cluster="west")
-    with pytest.raises(UsageError, match="'12' could be one of 2 runs:") as caught:
+    with pytest.raises(UsageError, match="'12' matches 2 runs:") as caught:
         search.find("12", env, here)
     assert [line.split()[:5] for line in str(caught.value).splitlines()[1:3]] == [
         ["west_20261116-000003", "job", "12", "on", "west"],
@@ -506,19 +627,20 @@ def test_a_directory_that_was_moved_or_copied(launched: Make, env: dict[str, str
     os.rename(tmp_path / "first", tmp_path / "second")
     moved = search.find(None, env, tmp_path / "second")
     assert (moved.record, moved.log) == (f"{tmp_path}/second/{run.name}.json", f"{tmp_path}/second/{run.name}.log")
-    assert moved.script == run.script, "by which Slurm knows the job"
+    assert moved.script == run.script, "Slurm knows the job by it"
+    assert search.find("12", env, tmp_path) == moved, "the link follows"
 
 
-def test_through_a_link(launched: Make, env: dict[str, str], tmp_path: Path, file: Path) -> None:
+def test_through_a_link(launched: Make, env: dict[str, str], tmp_path: Path, folder: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     run = launched("t", folder="link")
     assert jobs(env, tmp_path / "real") == ["12"]
     assert search.find("t", env, tmp_path / "real") == run
-    assert len(lines(file)) == 1
+    assert len(os.listdir(folder)) == 1
 
 
-# Records and files that are not as they should be
+# Damaged records and other files
 
 
 def damaged(run: Run) -> None:
@@ -546,7 +668,7 @@ def deleted(run: Run) -> None:
         (deleted, "cannot read the record: No such file"),
     ],
 )
-def test_a_spoilt_record_is_told(
+def test_a_damaged_record_is_reported(
     launched: Make, env: dict[str, str], here: Path, tmp_path: Path, spoil: Any, message: str
 ) -> None:
     run = launched()
@@ -557,16 +679,16 @@ def test_a_spoilt_record_is_told(
     if spoil is not deleted:
         with pytest.raises(UsageError, match=message):
             search.find("12", env, tmp_path)
-    with pytest.raises(UsageError, match=r"no run is called|the record is damaged|newer"):
+    with pytest.raises(UsageError, match=r"no run has the name|the record is damaged|newer"):
         search.find(run.name, env, here)
 
 
-def test_files_that_are_no_runs(env: dict[str, str], here: Path) -> None:
+def test_files_that_do_not_belong_to_a_run(env: dict[str, str], here: Path) -> None:
     (here / "own.sh").write_text("")
     (here / "x_20261116-090000.json").write_text("{}")
     os.mkfifo(here / "x_20261116-090001.json")
     for argument in ("own.sh", "./own.sh"):
-        with pytest.raises(UsageError, match="there is no record beside this file") as caught:
+        with pytest.raises(UsageError, match="there is no record next to this file") as caught:
             search.find(argument, env, here)
         assert "own.json" in str(caught.value)
     for argument in ("./gone.sh", "gone.log", "/none/gone.sh"):
@@ -584,7 +706,7 @@ def test_tasks_of_an_array(tmp_path: Path) -> None:
     tasks.append(Task("12_[5-20%2]", "PENDING", "squeue", f"{tmp_path}/t_*.log"))
 
     def meant(argument: str | None) -> list[Task]:
-        return lookup.these(run, tasks, search.task_ids_in(run, argument))
+        return lookup.select_tasks(run, tasks, search.task_ids_in(run, argument))
 
     for argument in ("12_4", "12_04", "12_[4]", "/runs/t_4.log"):
         assert meant(argument) == tasks[1:2]
@@ -601,6 +723,6 @@ def test_tasks_of_an_array(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"there is no task 12_\[21-22\]"):
         meant("12_[19-22]")
     for unreadable in ("12_[]", "12_[x]", "12_[5-3]", "12_[3,x]", "12_[3-x]", "12_[3]x"):
-        with pytest.raises(UsageError, match="no tasks can be read"):
+        with pytest.raises(UsageError, match="does not name any tasks"):
             meant(unreadable)
     assert search.task_ids_in(replace(run, name="12_20261116-090507"), "12_2026") is None

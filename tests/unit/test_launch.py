@@ -18,12 +18,7 @@ import pytest
 
 import slurm_launch
 from slurm_launch import LaunchSpec, Run
-from slurm_launch.errors import (
-    LaunchError,
-    SlurmUnavailable,
-    SubmitRefused,
-    UsageError,
-)
+from slurm_launch.errors import LaunchError, SlurmUnavailable, SubmitRefused, UsageError
 from slurm_launch.launch import submit as submission
 from slurm_launch.process import Result
 from slurm_launch.runs import files as run_files
@@ -111,7 +106,7 @@ def test_a_submission(site: Site) -> None:
 
 
 def test_the_record_is_there_before_the_job_is(site: Site) -> None:
-    """A job that sbatch made while we died must be found again."""
+    """A job that sbatch created while the launcher was killed must be found again."""
     seen = []
 
     def runner(argv: Sequence[str], **_: Any) -> Result:
@@ -143,7 +138,7 @@ def test_what_sbatch_may_print(site: Site, stdout: str, job: tuple[str, str | No
     assert records.read(run.record) == run
 
 
-def test_the_environment_is_scrubbed_and_told(site: Site) -> None:
+def test_removed_variables_are_reported(site: Site) -> None:
     env = {
         "SBATCH_PARTITION": "short",
         "SLURM_JOB_ID": "77",
@@ -218,12 +213,13 @@ def test_refused(site: Site) -> None:
     error = caught.value
     assert error.exit_code == 3
     assert words in str(error)
-    assert f"{site.work}/{NAME}.sh" in str(error)
+    assert error.script == f"{site.work}/{NAME}.sh"
+    assert error.script in str(error)
     assert "sinfo" in str(error.hint)
     assert site.files() == [f"{NAME}.sh"]  # the script is kept; no job, no record
 
 
-def test_refused_without_a_word(site: Site) -> None:
+def test_refused_without_a_message(site: Site) -> None:
     site.answers("", "", 255)
     with pytest.raises(SubmitRefused, match="exit code 255") as caught:
         site.submit()
@@ -236,7 +232,7 @@ def test_controller_down_is_not_a_refusal(site: Site) -> None:
     )
     with pytest.raises(SlurmUnavailable, match="Unable to contact slurm controller") as caught:
         site.submit()
-    assert caught.value.exit_code == 4
+    assert (caught.value.exit_code, caught.value.script) == (4, f"{site.work}/{NAME}.sh")
     assert site.files() == [f"{NAME}.sh"]
 
 
@@ -248,11 +244,11 @@ def test_an_answer_that_was_lost_leaves_the_record(site: Site) -> None:
     assert records.read(site.work / f"{NAME}.json").job_id is None
 
 
-def test_yes_without_an_id(site: Site) -> None:
+def test_success_without_a_job_id(site: Site) -> None:
     site.answers("your wish is my command\n")
-    with pytest.raises(LaunchError, match="gave no job id:\nyour wish is my command") as caught:
+    with pytest.raises(LaunchError, match="printed no job ID:\nyour wish is my command") as caught:
         site.submit()
-    assert caught.value.exit_code == 4
+    assert (caught.value.exit_code, caught.value.script) == (4, f"{site.work}/{NAME}.sh")
     assert "squeue" in str(caught.value.hint)
     assert site.files() == [f"{NAME}.json", f"{NAME}.sh"]
 
@@ -260,7 +256,7 @@ def test_yes_without_an_id(site: Site) -> None:
 def test_no_sbatch_leaves_nothing(site: Site) -> None:
     with pytest.raises(SlurmUnavailable, match="sbatch is not in PATH") as caught:
         site.submit(SPEC.model_copy(update={"run_dir": "a/b"}), env={"PATH": str(site.work)})
-    assert caught.value.exit_code == 4
+    assert (caught.value.exit_code, caught.value.script) == (4, None)
     assert site.files() == []
 
 
@@ -268,7 +264,7 @@ def test_sbatch_hangs(site: Site) -> None:
     site.answers(hang=True)
     with pytest.raises(SlurmUnavailable, match="sbatch did not answer within 2 s") as caught:
         site.submit(timeout=2)
-    assert caught.value.exit_code == 4
+    assert (caught.value.exit_code, caught.value.script) == (4, f"{site.work}/{NAME}.sh")
     assert f"{NAME}.sh" in str(caught.value.at)
     assert "squeue --me --name=t" in str(caught.value.hint)
     assert site.files() == [f"{NAME}.json", f"{NAME}.sh"]
@@ -277,7 +273,7 @@ def test_sbatch_hangs(site: Site) -> None:
 
 
 @pytest.mark.parametrize("run_dir", ["file", "file/below", "/proc/nothing"])
-def test_a_run_dir_that_cannot_be(site: Site, run_dir: str) -> None:
+def test_an_impossible_run_dir(site: Site, run_dir: str) -> None:
     (site.work / "file").touch()
     with pytest.raises(UsageError, match="cannot write") as caught:
         site.submit(SPEC.model_copy(update={"run_dir": run_dir}))
@@ -288,7 +284,7 @@ def test_a_run_dir_that_cannot_be(site: Site, run_dir: str) -> None:
 
 @pytest.fixture
 def full_disk(site: Site) -> Iterator[Path]:
-    """A disk of 8 kB: a script does not fit beside what is there."""
+    """A disk of 8 kB: a script does not fit."""
     disk = site.work / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", str(disk)]
@@ -369,7 +365,7 @@ def test_ctrl_c_while_sbatch_works(site: Site) -> None:
     out, err = ours.communicate(timeout=60)
     assert ours.returncode in (-signal.SIGINT, 130)
     assert out == ""
-    assert "interrupted while sbatch was at work" in err
+    assert "interrupted while sbatch was running" in err
     assert "squeue --me --name=t" in err
     script, record = sorted(site.work.glob("*.sh")), sorted(site.work.glob("*.json"))
     assert str(script[0]) in err
@@ -445,5 +441,16 @@ def test_the_api_is_functions_even_after_the_modules_are_loaded() -> None:
         "from slurm_launch import render, submit, LaunchSpec\n"
         "assert callable(render) and callable(submit), render\n"
         "assert slurm_launch.render(LaunchSpec(exp_name='t', command='true')).startswith('#!')\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_dir_lists_the_api_before_it_is_imported() -> None:
+    code = (
+        "import sys, slurm_launch\n"
+        "assert 'slurm_launch.launch.submit' not in sys.modules\n"
+        "assert {'LaunchSpec', 'render', 'submit', 'submit_all', 'rehearse'} <= set(slurm_launch.__all__)\n"
+        "assert set(slurm_launch.__all__) <= set(dir(slurm_launch)), dir(slurm_launch)\n"
+        "assert all(getattr(slurm_launch, name) for name in slurm_launch.__all__)\n"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

@@ -1,4 +1,4 @@
-"""What is read from a job's log."""
+"""Parsing the phases in a job's log."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def test_the_end_line(tmp_path: Path, log: str, expected: End | None) -> None:
 
 
 @pytest.mark.parametrize("digits", ["\u00b2", "\u0663", "9" * 5000])
-def test_digits_that_are_no_number(digits: str) -> None:
+def test_digits_that_are_not_a_number(digits: str) -> None:
     attempts = log_phases.Attempts()
     attempts.take(f"[slurm-launch] 2026-11-16T09:05:08+0000 starting nodes={digits} head=n1")
     attempts.take(f"[slurm-launch] 0001-01-01T09:05:09+0000 end outcome=ok code={digits} total=999999999s")
     assert (attempts.last.count, attempts.last.end) == (0, End("ok", None))
 
 
-def test_only_these_codes_are_the_commands() -> None:
+def test_which_exit_codes_are_the_commands() -> None:
     assert End("ok", 0).command_ended
     assert End("command-failed", 3).command_ended
     assert not End("nodes-missing", 71).command_ended
 
 
-def test_a_log_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_log(tmp_path: Path) -> None:
     assert log_phases.read_end(tmp_path / "none") is None
 
 
@@ -73,7 +73,7 @@ BEGAN = datetime(2026, 11, 16, 8, tzinfo=timezone.utc)
 LOST = End("node-lost", 72, "n2 said 'node=n9'", 'look, or "not"', "n2", began=BEGAN)
 
 
-def test_a_life(tmp_path: Path) -> None:
+def test_an_attempt(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(RUN.encode() + b"\xff" * 3_000_000 + b"\r\n" + REST.encode())
     (attempt,) = log_phases.read(tmp_path / "log").all
     assert (attempt.count, attempt.head, attempt.address, attempt.directory) == (
@@ -93,7 +93,7 @@ def test_a_life(tmp_path: Path) -> None:
     assert attempt.end == LOST
 
 
-def test_lives_follow_one_another(tmp_path: Path) -> None:
+def test_several_attempts(tmp_path: Path) -> None:
     killed = RUN + "killed without a word\n"
     (tmp_path / "log").write_text(killed + RUN + REST + GOOD)
     first, second, third = log_phases.read(tmp_path / "log").all
@@ -119,7 +119,7 @@ OUR_END = REST.replace("total=", "job=12 total=")
         (OTHER_END.splitlines(keepends=True)[-1], OUR_END),  # the tail of a log
     ],
 )
-def test_the_log_of_another_job_is_not_our_own(tmp_path: Path, shown: str, end: str) -> None:
+def test_the_log_of_another_job_is_ignored(tmp_path: Path, shown: str, end: str) -> None:
     log = tmp_path / "log"
     log.write_text(RUN + shown)
     (attempt,) = log_phases.read(log).all
@@ -135,7 +135,7 @@ def test_the_log_of_another_job_is_not_our_own(tmp_path: Path, shown: str, end: 
     assert len(log_phases.read(log).all) == 2, "it was requeued"
 
 
-def test_the_other_log_goes_on_when_we_are_requeued(tmp_path: Path) -> None:
+def test_the_other_log_continues_after_a_requeue(tmp_path: Path) -> None:
     (tmp_path / "log").write_text(RUN + OTHER + RUN + OUR_END)
     killed, attempt = log_phases.read(tmp_path / "log").all
     assert (killed.job, killed.end, attempt.job) == ("12", None, "12")
@@ -143,7 +143,7 @@ def test_the_other_log_goes_on_when_we_are_requeued(tmp_path: Path) -> None:
 
 
 def test_the_end_of_a_long_log(tmp_path: Path) -> None:
-    """Only its tail is read: for a task of an array the job in it is not known before."""
+    """Only its tail is read: the ID in the log of an array task is not known in advance."""
     log = tmp_path / "log"
     log.write_text(OTHER_END)
     assert log_phases.read_end(log, "12") is None

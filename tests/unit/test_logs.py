@@ -1,4 +1,4 @@
-"""`slurm-launch logs`, with a Slurm that answers as the test says."""
+"""`slurm-launch logs`, with a scripted Slurm."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from slurm_launch.cli.verbs import logs as verb
 from slurm_launch.control import node_logs
 from slurm_launch.errors import SlurmUnavailable, WrongMoment
 from slurm_launch.process import Result
+from slurm_launch.runs import ray_logs
 from slurm_launch.slurm.client import SlurmClient
 from slurm_launch.status import lookup
 from slurm_launch.status.task import Task
@@ -74,7 +75,7 @@ def ended(log: Path, text: str = "out\n") -> str:
 # The log
 
 
-def test_the_log_as_it_is(launcher: Launcher, log: Path, slurm: Slurm) -> None:
+def test_the_log_is_printed_unchanged(launcher: Launcher, log: Path, slurm: Slurm) -> None:
     whole = ended(log)
     for argument in ("12", NAME, f"{NAME}.log", f"./{NAME}.json"):
         assert launcher("logs", argument).out == whole
@@ -82,7 +83,7 @@ def test_the_log_as_it_is(launcher: Launcher, log: Path, slurm: Slurm) -> None:
     assert slurm.asked == 0, "a log needs no Slurm"
 
 
-def test_bytes_are_passed_on_as_they_are(log: Path) -> None:
+def test_bytes_are_printed_unchanged(log: Path) -> None:
     data = bytes(range(256)) * 5000
     log.write_bytes(data)
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -90,7 +91,7 @@ def test_bytes_are_passed_on_as_they_are(log: Path) -> None:
     assert subprocess.run(argv, env=env, capture_output=True, check=True).stdout == data
 
 
-def test_nobody_reads_on(log: Path) -> None:
+def test_a_closed_pipe(log: Path) -> None:
     log.write_bytes(b"line\n" * 1_000_000)
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     argv = f"{sys.executable} -m slurm_launch logs 12 | head -n 1; exit ${{PIPESTATUS[0]}}"
@@ -105,7 +106,8 @@ def test_the_last_lines(launcher: Launcher, log: Path, count: str, lines: list[s
 
 
 def test_only_the_commands_output(launcher: Launcher, log: Path) -> None:
-    said = "[slurm-launch] 2026-11-16T09:05:09+0000 n2 said: no space\n"
+    said = "[slurm-launch] 2026-11-16T09:05:09+0000 n2 said: no space\n"  # before version 0.2.0
+    said += "[slurm-launch] 2026-11-16T09:05:09+0000 [n2] no space\n"
     ended(log, "one\n\n[not ours] [slurm-launch] is a tool\n" + said + "two [x\nunfinished")
     out = launcher("logs", "12", "--command-only").out
     assert out == "one\n\n[not ours] [slurm-launch] is a tool\ntwo [x\nunfinished\n"
@@ -120,15 +122,15 @@ def test_the_last_lines_of_the_commands_output(launcher: Launcher, log: Path) ->
 @pytest.mark.parametrize("size", [1, 2, 7, 30])
 def test_only_the_commands_output_in_pieces(capsys: pytest.CaptureFixture[str], size: int) -> None:
     data = (START + "50%\r100%\nx[y\n" + END.format(outcome="ok", code=0) + "late").encode()
-    out = verb._Out(command_only=True)
+    out = verb._Output(command_only=True)
     for place in range(0, len(data), size):
         out.write(data[place : place + size])
     out.close()
     assert capsys.readouterr().out == "50%\r100%\nx[y\nlate"
 
 
-def test_a_bar_of_progress_is_not_held_back(capsys: pytest.CaptureFixture[str]) -> None:
-    verb._Out(command_only=True).write(b"50% [###  ]\r")
+def test_a_progress_bar_is_not_delayed(capsys: pytest.CaptureFixture[str]) -> None:
+    verb._Output(command_only=True).write(b"50% [###  ]\r")
     assert capsys.readouterr().out == "50% [###  ]\r"
 
 
@@ -136,12 +138,12 @@ def test_no_log_yet(launcher: Launcher, log: Path, slurm: Slurm) -> None:
     slurm.queue = queued("12", "PENDING", reason="Resources")
     answer = launcher("logs", "12")
     assert answer.code == 7
-    assert "there is no log yet: job 12 waits: it is the next one" in answer.err
+    assert "there is no log yet: job 12 is pending: next to start" in answer.err
     assert "-f waits for it" in answer.err
 
 
-@pytest.mark.parametrize(("queue", "words"), [(GONE, "without a trace"), (DOWN, "Slurm does not answer"), (queued("12", "COMPLETED"), "ended well")])  # fmt: skip  # noqa: E501
-def test_a_log_that_is_gone(launcher: Launcher, log: Path, slurm: Slurm, queue: Any, words: str) -> None:
+@pytest.mark.parametrize(("queue", "words"), [(GONE, "its final state is unknown"), (DOWN, "cannot reach slurmctld"), (queued("12", "COMPLETED"), "completed")])  # fmt: skip  # noqa: E501
+def test_a_missing_log(launcher: Launcher, log: Path, slurm: Slurm, queue: Any, words: str) -> None:
     slurm.queue = queue
     answer = launcher("logs", "12")
     assert answer.code == 2
@@ -176,7 +178,7 @@ def test_an_array_needs_a_task(launcher: Launcher, slurm: Slurm) -> None:
         ("--tail", "x"),
     ],
 )
-def test_what_does_not_go_together(launcher: Launcher, log: Path, flags: tuple[str, ...]) -> None:
+def test_conflicting_options(launcher: Launcher, log: Path, flags: tuple[str, ...]) -> None:
     ended(log)
     answer = launcher("logs", "12", *flags)
     assert (answer.code, answer.out) == (2, "")
@@ -186,7 +188,7 @@ def test_what_does_not_go_together(launcher: Launcher, log: Path, flags: tuple[s
 # Following
 
 
-def test_following_a_job_that_has_ended_ends(launcher: Launcher, log: Path, slurm: Slurm) -> None:
+def test_following_an_ended_job(launcher: Launcher, log: Path, slurm: Slurm) -> None:
     whole = ended(log)
     slurm.queue = queued("12", "FAILED", "3:0")
     answer = launcher("logs", "12", "-f")
@@ -194,8 +196,8 @@ def test_following_a_job_that_has_ended_ends(launcher: Launcher, log: Path, slur
     assert launcher("logs", "12", "-f", "--tail", "1").out == whole.splitlines(keepends=True)[-1]
 
 
-def test_following_from_before_the_beginning(launcher: Launcher, log: Path, slurm: Slurm) -> None:
-    """Told once why there is nothing; then all of it."""
+def test_following_before_the_log_exists(launcher: Launcher, log: Path, slurm: Slurm) -> None:
+    """The reason is noted once; then the whole log is printed."""
     slurm.queue = queued("12", "PENDING", reason="JobHeldUser")
 
     def begins() -> None:
@@ -206,14 +208,14 @@ def test_following_from_before_the_beginning(launcher: Launcher, log: Path, slur
     answer = launcher("logs", "12", "-f")
     assert answer.code == 0
     assert answer.out == log.read_text()
-    assert answer.err.count("job 12 waits: it is held") == 1
+    assert answer.err.count("job 12 is pending: ") == 1
 
 
-def test_following_what_never_had_a_log(launcher: Launcher, log: Path, slurm: Slurm) -> None:
+def test_following_a_job_that_never_had_a_log(launcher: Launcher, log: Path, slurm: Slurm) -> None:
     slurm.queue = queued("12", "CANCELLED")
     answer = launcher("logs", "12", "-f")
     assert answer.code == 2
-    assert "there is no log: job 12 was cancelled" in answer.err
+    assert "there is no log: job 12 was canceled" in answer.err
 
 
 # The nodes
@@ -258,7 +260,7 @@ def test_rays_own_logs(launcher: Launcher, log: Path) -> None:
 
 
 @pytest.mark.parametrize("flags", [("--node", "n2"), ("--head",), ("--ray",), ("--ray", "--node", "n2")])
-def test_what_a_former_life_left_is_not_shown_for_the_one_that_runs(
+def test_kept_logs_of_a_previous_attempt_are_not_shown_for_the_current_one(
     launcher: Launcher, log: Path, slurm: Slurm, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...]
 ) -> None:
     asked: list[str] = []
@@ -303,7 +305,7 @@ def test_nothing_was_kept(launcher: Launcher, log: Path, slurm: Slurm) -> None:
         assert "kept when a job fails, or with --keep-ray-logs" in answer.err
 
 
-def test_a_node_that_there_is_not(launcher: Launcher, log: Path, slurm: Slurm) -> None:
+def test_a_node_that_does_not_exist(launcher: Launcher, log: Path, slurm: Slurm) -> None:
     log.write_text(START)
     slurm.queue = queued("12", "RUNNING", nodes="n[1-4]")
     answer = launcher("logs", "12", "--node", "n9")
@@ -312,16 +314,16 @@ def test_a_node_that_there_is_not(launcher: Launcher, log: Path, slurm: Slurm) -
     assert "its nodes are n1, n2, n3, n4" in answer.err
 
 
-def test_a_head_that_nobody_knows(launcher: Launcher, log: Path, slurm: Slurm) -> None:
+def test_an_unknown_head_node(launcher: Launcher, log: Path, slurm: Slurm) -> None:
     answer = launcher("logs", "12", "--head")
     assert answer.code == 7
-    assert "does not tell which node is the head" in answer.err
+    assert "does not name the head node" in answer.err
 
 
 def running(log: Path) -> Task:
     log.write_text(START)
     found = Task("12", "RUNNING", "squeue", str(log), nodes="n[1-3]")
-    attempt = node_logs.life_of(str(log))
+    attempt = node_logs.last_attempt(str(log))
     assert attempt
     return lookup.with_attempt(found, attempt)
 
@@ -333,15 +335,15 @@ class Step:
         self.code, self.said = code, said
         self.argv: list[str] = []
 
-    def __call__(self, argv: list[str], *, env: Any, hear: Callable[[bytes], object]) -> int:
+    def __call__(self, argv: list[str], *, env: Any, on_stderr: Callable[[bytes], object]) -> int:
         self.argv = argv
-        hear(self.said)
+        on_stderr(self.said)
         return self.code
 
 
 def from_node(task: Task, step: Step, node: str = "n3", **options: Any) -> int:
     options = {"ray": False, "tail": None, "follow": False, **options}
-    return node_logs.show_from_node(task, node, cluster=None, env={}, hear=print, interact=step, **options)
+    return node_logs.show_from_node(task, node, cluster=None, env={}, on_stderr=print, interact=step, **options)
 
 
 def test_from_the_node_itself(log: Path) -> None:
@@ -354,11 +356,11 @@ def test_from_the_node_itself(log: Path) -> None:
 
 def test_the_file_is_not_there(log: Path) -> None:
     said = b"srun: error: n3: task 0: Exited with exit code 66\n"
-    with pytest.raises(WrongMoment, match="no logs of n3 were kept, and Ray is not up there"):
+    with pytest.raises(WrongMoment, match="no logs of n3 were kept, and Ray is not running there"):
         from_node(running(log), Step(66, said))
 
 
-def test_srun_does_not_get_there(log: Path) -> None:
+def test_srun_does_not_reach_the_node(log: Path) -> None:
     step = Step(1, b"srun: error: Unable to create step for job 12: Requested nodes are busy\n")
     with pytest.raises(SlurmUnavailable, match="nodes are busy"):
         from_node(running(log), step)
@@ -395,9 +397,9 @@ def test_the_code_for_the_node(tmp_path: Path, shared: bool) -> None:
     number = 2 if shared else 0
     assert done(node_logs._START, "1").stdout == f"start {number}\n"
     assert done(node_logs._START, "+1").stdout == f"first\nstart {number}\n"
-    ray = done(node_logs._RAY, "1", "30", *node_logs.TELLING)
+    ray = done(node_logs._RAY, "1", "30", *ray_logs.PRIORITY)
     assert (ray.returncode, ray.stdout) == (0, "==> gcs_server.err <==\nc\n\n==> raylet.out <==\nb\n\n")
-    assert done(node_logs._RAY, "1", "1", *node_logs.TELLING).stdout == "==> gcs_server.err <==\nc\n\n"
+    assert done(node_logs._RAY, "1", "1", *ray_logs.PRIORITY).stdout == "==> gcs_server.err <==\nc\n\n"
 
 
 def test_the_code_for_a_node_without_ray(tmp_path: Path) -> None:
@@ -419,8 +421,8 @@ def test_no_slurm_here(launcher: Launcher, log: Path, monkeypatch: pytest.Monkey
 
 
 def test_rays_logs_before_any_node_is_named(launcher: Launcher, log: Path, slurm: Slurm) -> None:
-    """The job has its nodes, and its script has not said anything yet."""
+    """The job has its nodes, and its log is still empty."""
     slurm.queue = queued("12", "RUNNING", nodes="n[1-2]")
     answer = launcher("logs", "12", "--ray")
     assert (answer.code, answer.out) == (7, "")
-    assert "no logs of the nodes were kept, and Ray is not up there: job 12 runs" in answer.err
+    assert "no logs of the nodes were kept, and Ray is not running there: job 12 is running" in answer.err

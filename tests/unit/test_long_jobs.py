@@ -1,4 +1,4 @@
-"""The options for work that is longer than a job, what the script makes of them, and what is told of its lives."""
+"""The options for work that is longer than a job, how the script handles them, and the attempts in its log."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from slurm_launch.runs.log_phases import Attempts
 from slurm_launch.slurm import environment as slurm_environment
 from slurm_launch.status.lookup import with_attempt
 from slurm_launch.status.task import Task
+from tests.processes import run_bash
 
 Launcher = Callable[..., Any]  # tests/unit/conftest.py
 PARTS = Path(__file__).parents[2] / "templates/parts"
@@ -43,35 +44,35 @@ BAD = [
         ["--signal-before", "60", "--time", "0:45"],
         "--signal-before 60 is not below the time limit: --time 0:45 is 45 s",
     ),
-    (["--signal-before", "60", "--signal", "B:USR1@60"], "--signal and --signal-before exclude one another"),
-    (["--max-restarts", "3"], "--max-restarts without --requeue has no effect"),
+    (["--signal-before", "60", "--signal", "B:USR1@60"], "--signal and --signal-before are mutually exclusive"),
+    (["--max-restarts", "3"], "--max-restarts has no effect without --requeue"),
     (["--max-restarts", "-1", "--requeue"], "--max-restarts must be at least 0"),
-    (["--checkpoint-signal", "USR1"], "--checkpoint-signal without --signal-before has no effect"),
-    (["--signal-before", "60", "--checkpoint-signal", "KILL"], "--checkpoint-signal is not a signal for this: 'KILL'"),
-    (["--signal-before", "60", "--checkpoint-signal", "; rm"], "--checkpoint-signal is not a signal for this: '; rm'"),
-    (["--env", "SLAUNCH_RUN_DIR=/x"], "SLAUNCH_RUN_DIR belongs to the script"),
-    (["--sbatch", "requeue"], "--sbatch requeue is not known to the script"),
-    (["--sbatch", "requeue", "--chain", "3"], "--sbatch requeue is not known to the script"),
-    (["--requeue", "--sbatch", "no-requeue"], "--requeue and --sbatch no-requeue exclude one another"),
-    (["--requeue", "--no-sbatch", "requeue"], "--no-sbatch requeue takes away what --requeue is"),
-    (["--signal-before", "100", "--no-sbatch", "signal"], "--no-sbatch signal takes away what --signal-before is"),
+    (["--checkpoint-signal", "USR1"], "--checkpoint-signal has no effect without --signal-before or --requeue"),
+    (["--signal-before", "60", "--checkpoint-signal", "KILL"], "--checkpoint-signal is not a supported signal: 'KILL'"),
+    (["--signal-before", "60", "--checkpoint-signal", "; rm"], "--checkpoint-signal is not a supported signal: '; rm'"),
+    (["--env", "SLAUNCH_RUN_DIR=/x"], "SLAUNCH_RUN_DIR is reserved for the script"),
+    (["--sbatch", "requeue"], "--sbatch requeue bypasses the script's restart handling"),
+    (["--sbatch", "requeue", "--chain", "3"], "--sbatch requeue bypasses the script's restart handling"),
+    (["--requeue", "--sbatch", "no-requeue"], "--requeue and --sbatch no-requeue are mutually exclusive"),
+    (["--requeue", "--no-sbatch", "requeue"], "--no-sbatch requeue removes the directive that --requeue needs"),
+    (["--signal-before", "99", "--no-sbatch", "signal"], "--no-sbatch signal removes the directive that --signal-"),
     (
         ["--signal-before", "100", "--sbatch", "signal=B:USR2@3"],
-        "--signal-before and --sbatch signal exclude one another",
+        "--signal-before and --sbatch signal are mutually exclusive",
     ),
-    (["--signal-before", "100", "--sbatch", "time=1"], "--signal-before and --sbatch time exclude one another"),
+    (["--signal-before", "100", "--sbatch", "time=1"], "--signal-before and --sbatch time are mutually exclusive"),
 ]
 
 
 @pytest.mark.parametrize(("flags", "said"), BAD, ids=[" ".join(flags) for flags, _ in BAD])
-def test_what_cannot_be_meant_is_told(launcher: Launcher, flags: list[str], said: str) -> None:
+def test_bad_options_are_refused(launcher: Launcher, flags: list[str], said: str) -> None:
     done = launcher("--exp-name", "x", "--command", "true", *flags)
     assert (done.code, done.out) == (2, "")
     assert said in done.err, done.err
     assert "Traceback" not in done.err
 
 
-def test_a_limit_that_is_far_away() -> None:
+def test_a_signal_well_before_the_limit() -> None:
     for time in ("1:00:00", "2-0", "unlimited", "0", None):
         assert LaunchSpec(exp_name="x", command="true", time=time, signal_before=3599).signal_before == 3599
 
@@ -93,12 +94,12 @@ def test_the_settings_of_a_long_job(options: dict[str, Any], line: str) -> None:
     assert "\nruns_again()" in text
 
 
-def test_a_job_without_them_has_nothing_of_it() -> None:
+def test_other_jobs_contain_none_of_it() -> None:
     assert not re.search(r"slaunch_restart|SLAUNCH_RUN_DIR|runs_again", script(signal="B:USR1@60"))
 
 
-def test_what_the_two_kinds_of_scripts_share_is_the_same() -> None:
-    """parts/requeue.sh stands in the place of parts/report.sh."""
+def test_common_lines_of_both_kinds_of_scripts_are_equal() -> None:
+    """parts/requeue.sh takes the place of parts/report.sh."""
     report, requeue = ((PARTS / name).read_text().splitlines() for name in ("report.sh", "requeue.sh"))
     alike = [line for line in report if line.startswith(("say()", "  say end", "environment_failed()", "trap 'end 77"))]
     assert len(alike) == 4
@@ -114,9 +115,9 @@ def function(name: str, part: str = "requeue.sh") -> str:
     return found[0]
 
 
-@pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")
+@pytest.mark.skipif(not shutil.which("bash"), reason="bash is not installed")
 @pytest.mark.parametrize(("count", "said"), [(0, "0 times"), (1, "1 time"), (2, "2 times")])
-def test_how_often_it_was_requeued_in_words(count: int, said: str) -> None:
+def test_the_number_of_requeues_in_words(count: int, said: str) -> None:
     values = f"SLURM_JOB_ID=1 fate=runs reason=exit-code slaunch_restart={count} slaunch_restarts={count}"
     code = f'{values}\nask_slurm() {{ :; }}\n{function("runs_again")}\nruns_again || echo "$why_not"'
     done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, timeout=60, check=False)
@@ -137,13 +138,13 @@ SAVES = "trap 'echo SAVED $0; exit' USR1; echo UP; while :; do sleep 0.1; done"
     ],
 )
 def test_a_shell_that_waits_is_not_killed(tmp_path: Path, command: str) -> None:
-    """The shells of the command live on, and what comes after the program that saves is done."""
+    """The shells of the command keep running, and finish what follows the program that saves."""
     (tmp_path / "command").write_text(command)
     code = f"""{function("signal_command")}
 job_dir=.; set -m; bash -c "$(cat command)" >out 2>/dev/null & command_pid=$!; set +m
 until grep -q UP out; do sleep 0.1; done
 signal_command USR1; wait $command_pid"""
-    done = subprocess.run(["bash", "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = run_bash(code, tmp_path)
     lines = (tmp_path / "out").read_text().splitlines()
     assert lines[1].startswith("SAVED"), (lines, done)
     assert done.returncode == 0, lines
@@ -152,8 +153,8 @@ signal_command USR1; wait $command_pid"""
 
 @pytest.mark.parametrize("number", ["HUP", "USR1", "TERM"])
 @pytest.mark.parametrize("early", [False, True], ids=["running", "on its way"])
-def test_a_command_in_a_step_of_its_own_is_told(tmp_path: Path, number: str, early: bool) -> None:
-    """As with Pyxis; `env` stands for its srun. A shell that waits is spared. What comes too early is kept."""
+def test_a_command_in_its_own_step_is_signaled(tmp_path: Path, number: str, early: bool) -> None:
+    """As with Pyxis; `env` takes the place of its srun. A waiting shell is not killed. An early signal is kept."""
     saves = SAVES.replace("USR1", number)
     (tmp_path / "command").write_text(saves if early else f'bash -c "{saves}" child; echo "after: $?"')
     late = "bash -c 'until [[ -e told ]]; do sleep 0.1; done; sleep 0.3; exec \"$@\"' bash" if early else "env"
@@ -164,12 +165,12 @@ pause() {{ sleep "$1"; }}
 export SLAUNCH_NODE_DIR=$PWD job_dir=$PWD; join_head=({late})
 set -m; in_head_container bash -c "$(cat command)" >out 2>/dev/null </dev/null & command_pid=$!; set +m
 {told}; signal_command {number}; touch told; wait $command_pid"""
-    done = subprocess.run(["bash", "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = run_bash(code, tmp_path)
     lines = (tmp_path / "out").read_text().splitlines()
-    if early:  # as without a container: what has not set its trap yet dies of it
+    if early:  # as without a container: it is fatal before the trap is set
         signals = {"HUP": 129, "USR1": 138, "TERM": 143}
         assert done.returncode in (0, signals[number]), (lines, done)
-        assert (tmp_path / "group").exists(), "the step was waited for"
+        assert (tmp_path / "group").exists(), "the script waited for the step"
     else:
         assert [line for line in lines if line.startswith(("SAVED", "after"))] == ["SAVED bash", "after: 0"], lines
         assert done.returncode == 0, lines
@@ -181,20 +182,20 @@ set -m; in_head_container bash -c "$(cat command)" >out 2>/dev/null </dev/null &
 INSIDE = {"SLAUNCH_RESTART": "0", "SLAUNCH_RUN_DIR": "/home/me/x.run", "SLAUNCH_NODE_DIR": "/tmp/r1-0.job"}
 
 
-def test_the_folder_of_a_job_is_not_the_next_ones_run_dir() -> None:
+def test_the_checkpoint_directory_is_not_the_run_dir_of_an_inner_launch() -> None:
     assert "run_dir" not in resolve.resolve({}, INSIDE, Path.cwd()).values
     own = INSIDE | {"SLAUNCH_RUN_DIR": "runs"}
     assert resolve.resolve({}, own, Path.cwd()).values["run_dir"] == "runs"
     assert resolve.resolve({}, {"SLAUNCH_RUN_DIR": "my.run"}, Path.cwd()).values["run_dir"] == "my.run"
 
 
-def test_nothing_of_it_is_passed_on() -> None:
-    clean, dropped = slurm_environment.scrub(INSIDE | {"SLAUNCH_QOS": "x"})
+def test_its_variables_are_not_passed_on() -> None:
+    clean, dropped = slurm_environment.submit_env(INSIDE | {"SLAUNCH_QOS": "x"})
     assert clean == {"SLAUNCH_QOS": "x"}
     assert hints.notes(dropped) == []
 
 
-# What the log tells
+# The attempts in the log
 
 
 FIRST = """\
@@ -210,33 +211,33 @@ ITS_END = """\
 """
 
 
-def lives_of(log: str) -> Attempts:
+def attempts_of(log: str) -> Attempts:
     attempts = Attempts()
     for line in log.splitlines():
         attempts.take(line)
     return attempts
 
 
-def test_a_life_that_is_short_of_time() -> None:
-    task = with_attempt(Task("1", "RUNNING", "squeue", "log"), lives_of(FIRST).last)
+def test_an_attempt_close_to_its_time_limit() -> None:
+    task = with_attempt(Task("1", "RUNNING", "squeue", "log"), attempts_of(FIRST).last)
     assert task.phase == "command"
-    assert task.in_words == "runs: its time is short, and the command is to save its work"
+    assert task.in_words == "running: the time limit is near, and the command was asked to save its work"
 
 
-def test_a_life_after_which_there_is_another_is_no_end() -> None:
-    assert log_phases.parse_end(FIRST + ITS_END) is None, "nobody takes its code for the command's"
-    last = lives_of(FIRST + ITS_END).last.end
+def test_a_requeued_attempt_is_not_the_end() -> None:
+    assert log_phases.parse_end(FIRST + ITS_END) is None, "its code is not the command's"
+    last = attempts_of(FIRST + ITS_END).last.end
     assert last is not None
     assert (last.outcome, last.command_ended) == ("requeued", False)
     again = FIRST + ITS_END + FIRST + ITS_END.replace("requeued code=0", "ok code=0")
     end = log_phases.parse_end(again)
     assert end is not None
-    assert (end.outcome, len(lives_of(again).all)) == ("ok", 2)
+    assert (end.outcome, len(attempts_of(again).all)) == ("ok", 2)
 
 
-@pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")
-def test_the_former_lifes_logs_of_ray_keep_their_place(tmp_path: Path) -> None:
-    """The lines with which such a script begins, in its second life."""
+@pytest.mark.skipif(not shutil.which("bash"), reason="bash is not installed")
+def test_the_ray_logs_of_the_previous_attempt_are_kept(tmp_path: Path) -> None:
+    """The first lines of such a script, in its second attempt."""
     (tmp_path / "x.ray").mkdir()
     (tmp_path / "x.ray/mine").touch()
     begin = "\n".join((PARTS / name).read_text() for name in ("requeue.sh", "run-folder.sh"))
@@ -249,10 +250,10 @@ def test_the_former_lifes_logs_of_ray_keep_their_place(tmp_path: Path) -> None:
     assert (tmp_path / "x.ray-0/mine").exists()
 
 
-@pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")
+@pytest.mark.skipif(not shutil.which("bash"), reason="bash is not installed")
 @pytest.mark.parametrize(("array", "below"), [(None, ""), ("0-3", "/2")])
-def test_the_folder_for_checkpoints(tmp_path: Path, array: str | None, below: str) -> None:
-    """Whatever its name is: it reaches the command to the letter, and each task has its own."""
+def test_the_checkpoint_directory(tmp_path: Path, array: str | None, below: str) -> None:
+    """Whatever its name is, the command receives it verbatim, and each task has its own."""
     name = "it's $HOME; `x`"
     spec = LaunchSpec(exp_name="x", command="true", requeue=True, checkpoint_dir=name, array=array)
     before, found, _ = render(spec, name="x").partition("\n# ---- 2.")
@@ -264,20 +265,19 @@ def test_the_folder_for_checkpoints(tmp_path: Path, array: str | None, below: st
     assert (tmp_path / f"{name}{below}").stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")
+@pytest.mark.skipif(not shutil.which("bash"), reason="bash is not installed")
 @pytest.mark.parametrize(("ends", "short"), [("T10:05:00", True), ("T10:05:01", False), ("", False)])
-def test_a_limit_below_the_warning_is_told_at_once(tmp_path: Path, ends: str, short: bool) -> None:
-    """Such a job would be warned at its beginning, in every life."""
-    told = (
-        f"JobId=7 JobState=RUNNING StartTime=2026-01-02T10:00:00 EndTime={'2026-01-02' if ends else 'Unknown'}{ends} "
-    )
-    (tmp_path / "scontrol").write_text(f"#!/bin/sh\necho '{told}'\n")
+def test_a_limit_below_the_warning_fails_at_once(tmp_path: Path, ends: str, short: bool) -> None:
+    """Such a job would be signaled at the start of every attempt."""
+    end = f"2026-01-02{ends}" if ends else "Unknown"
+    answer = f"JobId=7 JobState=RUNNING StartTime=2026-01-02T10:00:00 EndTime={end} "
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\necho '{answer}'\n")
     (tmp_path / "scontrol").chmod(0o755)
     code = "slaunch_run=x slaunch_warning=300 slaunch_signal=USR1 slaunch_restarts=5\n"
-    code += (PARTS / "requeue.sh").read_text() + "\ntrap - EXIT; echo GOES ON"
+    code += (PARTS / "requeue.sh").read_text() + "\ntrap - EXIT; echo CONTINUES"
     env = {"SLURM_JOB_ID": "7", "PATH": f"{tmp_path}:/usr/bin:/bin"}
     done = subprocess.run(["bash", "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-    assert (done.returncode, "GOES ON" in done.stdout) == ((74, False) if short else (0, True)), done
-    cause = 'cause="the job\'s whole time is 300 s, not more than --signal-before 300"'
+    assert (done.returncode, "CONTINUES" in done.stdout) == ((74, False) if short else (0, True)), done
+    cause = 'cause="the job\'s time limit is 300 s, not more than --signal-before 300"'
     assert (cause in done.stdout) == short
     assert "requeue" not in done.stdout

@@ -1,4 +1,4 @@
-"""What is known of a run, with scripted answers of squeue, sacct and scontrol as Slurm 22.05 and 24.11 give them."""
+"""What is known about a run, with scripted output of squeue, sacct and scontrol of Slurm 22.05 and 24.11."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from slurm_launch.runs import files as run_files
 from slurm_launch.runs import record as records
 from slurm_launch.runs.record import Run
 from slurm_launch.slurm.client import SlurmClient
-from slurm_launch.slurm.plain_words import how_it_goes, why_it_waits
-from slurm_launch.status import lookup
+from slurm_launch.slurm.plain_words import describe_pending_reason, describe_state
+from slurm_launch.status import lookup, saved_outcomes
 from slurm_launch.status.task import Task
 from tests.unit.some_run import some_run
 
@@ -66,7 +66,7 @@ def shown(state: str, code: str = "0:0", script: str = SCRIPT) -> Result:
 
 
 class Scripted:
-    """Answers as told; keeps what was asked."""
+    """Returns scripted output and records the queries."""
 
     def __init__(self, squeue: Any = GONE, sacct: Any = NO_SACCT, scontrol: Any = GONE) -> None:
         self.answers = {"squeue": squeue, "sacct": sacct, "scontrol": scontrol}
@@ -85,14 +85,14 @@ class Scripted:
         return [argv[0] for argv in self.asked]
 
     def look(self, run: Run) -> list[Task]:
-        return lookup.look(run, SlurmClient({}, self))
+        return lookup.look_up(run, SlurmClient({}, self))
 
     def one(self, run: Run) -> Task:
         (task,) = self.look(run)
         return task
 
     def all(self, *of: Run) -> tuple[list[list[Task]], LaunchError | None]:
-        found, problem = lookup.look_at_all(of, SlurmClient({}, self), "alice")
+        found, problem = lookup.look_up_all(of, SlurmClient({}, self), "alice")
         return [found[run.record] for run in of], problem
 
 
@@ -131,10 +131,10 @@ def attempt(minute: str = "11:48", end: str = "") -> str:
     return text
 
 
-# Who is asked
+# Which source counts
 
 
-def test_the_queue_is_enough(run: Run) -> None:
+def test_squeue_is_sufficient(run: Run) -> None:
     slurm = Scripted(queue(q("12", "RUNNING")))
     task = slurm.one(run)
     assert (task.state, task.source, task.nodes, task.partition) == ("RUNNING", "squeue", "n[1-2]", "main")
@@ -144,7 +144,7 @@ def test_the_queue_is_enough(run: Run) -> None:
 
 
 @pytest.mark.parametrize("status", ["768", "3:0"])
-def test_a_code_in_the_queue(run: Run, status: str) -> None:
+def test_the_exit_code_from_squeue(run: Run, status: str) -> None:
     slurm = Scripted(queue(q("12", "FAILED", status, "NonZeroExitCode", end="11:48:50")))
     task = slurm.one(run)
     assert (task.state, task.code, task.ended, task.in_words) == ("FAILED", 3, True, "failed with exit code 3")
@@ -162,7 +162,7 @@ def test_a_code_in_the_queue(run: Run, status: str) -> None:
         (a("12", "NODE_FAIL"), "NODE_FAIL", None),
     ],
 )
-def test_then_the_accounting(run: Run, line: str, state: str, code: int | None) -> None:
+def test_a_job_that_left_the_queue_comes_from_sacct(run: Run, line: str, state: str, code: int | None) -> None:
     slurm = Scripted(GONE, queue(line))
     task = slurm.one(run)
     assert (task.state, task.code, task.source, task.times["ended"]) == (state, code, "sacct", at("11:50:00"))
@@ -173,7 +173,7 @@ def test_then_the_accounting(run: Run, line: str, state: str, code: int | None) 
     "accounting",
     [NO_SACCT, NO_DATABASE, queue(), process.SlurmNotFound("sacct is not in PATH"), process.SlurmTimedOut("late")],
 )
-def test_then_scontrol_and_the_log(run: Run, accounting: Any) -> None:
+def test_then_from_scontrol_and_the_log(run: Run, accounting: Any) -> None:
     slurm = Scripted(GONE, accounting, shown("FAILED", "3:0"))
     task = slurm.one(run)
     assert (task.state, task.code, task.source) == ("FAILED", 3, "scontrol")
@@ -198,7 +198,7 @@ def test_then_scontrol_and_the_log(run: Run, accounting: Any) -> None:
         ("outcome=ok", "UNKNOWN", None),
     ],
 )
-def test_the_logs_last_line(run: Run, end: str, state: str, code: int | None) -> None:
+def test_then_from_the_last_line_of_the_log(run: Run, end: str, state: str, code: int | None) -> None:
     Path(run.log).write_text(attempt(end=end))
     task = Scripted().one(run)
     assert (task.state, task.code) == (state, code)
@@ -207,7 +207,7 @@ def test_the_logs_last_line(run: Run, end: str, state: str, code: int | None) ->
 
 
 @pytest.mark.parametrize("log", [None, "", "hello\n", attempt(), attempt(end="outcome=ok code=0") + attempt("11:52")])
-def test_without_a_trace_nothing_is_claimed(run: Run, log: str | None) -> None:
+def test_a_job_that_no_source_knows_is_unknown(run: Run, log: str | None) -> None:
     if log is not None:
         Path(run.log).write_text(log)
     task = Scripted().one(run)
@@ -218,14 +218,14 @@ def test_without_a_trace_nothing_is_claimed(run: Run, log: str | None) -> None:
         False,
         "unknown",
     )
-    assert "left the queue without a trace" in task.in_words
+    assert "left the queue; its final state is unknown" in task.in_words
     ((listed,),), problem = Scripted().all(run)
     assert (listed.state, problem) == ("UNKNOWN", None)
-    assert lookup.remember(run, [task]) == run
+    assert saved_outcomes.save(run, [task]) == run
 
 
-def test_the_accounting_does_not_know_that_it_has_ended(run: Run) -> None:
-    """slurmdbd missed the end: it says RUNNING for ever."""
+def test_accounting_that_missed_the_end(run: Run) -> None:
+    """slurmdbd missed the end: it reports RUNNING for ever."""
     said = queue(a("12", "RUNNING", end="Unknown"))
     assert Scripted(GONE, said).one(run).state == "UNKNOWN"
     Path(run.log).write_text(attempt(end="outcome=ok code=0"))
@@ -234,14 +234,14 @@ def test_the_accounting_does_not_know_that_it_has_ended(run: Run) -> None:
     assert (listed.state, listed.source) == ("COMPLETED", "log")
 
 
-# Slurm does not answer
+# slurmctld cannot be reached
 
 
 @pytest.mark.parametrize(
     "problem",
     [DOWN, process.SlurmTimedOut("squeue did not answer within 60 s"), process.SlurmNotFound("squeue is not in PATH")],
 )
-def test_slurm_does_not_answer(run: Run, problem: Any) -> None:
+def test_slurmctld_cannot_be_reached(run: Run, problem: Any) -> None:
     Path(run.log).write_text(attempt())
     slurm = Scripted(problem)
     with pytest.raises(SlurmUnavailable) as caught:
@@ -250,14 +250,14 @@ def test_slurm_does_not_answer(run: Run, problem: Any) -> None:
     assert slurm.programs == ["squeue"], "the others would not answer either"
     ((listed,),), told = slurm.all(run)
     assert isinstance(told, SlurmUnavailable)
-    assert (listed.state, listed.in_words) == ("UNKNOWN", "Slurm does not answer")
+    assert (listed.state, listed.in_words) == ("UNKNOWN", "cannot reach slurmctld")
     assert slurm.programs == ["squeue", "squeue"]
 
 
-def test_what_is_remembered_needs_no_slurm(run: Run) -> None:
+def test_a_saved_outcome_needs_no_slurm(run: Run) -> None:
     Path(run.log).write_text(attempt(end='outcome=node-lost code=72 cause="n2 was lost" hint="look"'))
     seen = Scripted(queue(q("12", "FAILED", "72:0", end="11:48:42"))).look(run)
-    run = lookup.remember(run, seen)
+    run = saved_outcomes.save(run, seen)
     assert records.read(run.record) == run
     for slurm in (Scripted(DOWN), Scripted()):
         task = slurm.one(run)
@@ -268,49 +268,49 @@ def test_what_is_remembered_needs_no_slurm(run: Run) -> None:
     assert Scripted().one(run).in_words == "failed with exit code 72"
 
 
-def test_a_job_that_is_back_in_the_queue_is_not_over(run: Run) -> None:
-    run = lookup.remember(run, Scripted(queue(q("12", "FAILED", "3:0"))).look(run))
+def test_a_requeued_job_has_not_ended(run: Run) -> None:
+    run = saved_outcomes.save(run, Scripted(queue(q("12", "FAILED", "3:0"))).look(run))
     slurm = Scripted(queue(q("12", "PENDING", reason="BeginTime", restarts=1, nodes="")))
     task = slurm.one(run)
     assert (task.state, task.source, slurm.programs) == ("PENDING", "squeue", ["squeue"])
-    run = lookup.remember(run, [task])
+    run = saved_outcomes.save(run, [task])
     assert run.tasks == {}
     assert records.read(run.record).tasks == {}
 
 
-def test_memory_does_not_wipe_out_what_others_wrote(run: Run) -> None:
-    """`cancel` notes in the record that it was asked to, while `watch` goes on."""
+def test_saving_keeps_what_others_wrote(run: Run) -> None:
+    """`cancel` writes to the record while `watch` is running."""
     tasks = Scripted(queue(q("12", "CANCELLED", "15", end="11:49:00"))).look(run)
     records.update(replace(run, cancelled={"12": "2026-11-16T11:48:59+00:00"}))
-    lookup.remember(run, tasks)
+    saved_outcomes.save(run, tasks)
     kept = records.read(run.record)
     assert (kept.cancelled, list(kept.tasks)) == ({"12": "2026-11-16T11:48:59+00:00"}, ["12"])
 
 
-def test_what_two_remember_at_the_same_time(array: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each has read the record before the other one wrote."""
+def test_two_processes_save_at_the_same_time(array: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has read the record before the other wrote it."""
     first = Task("12_0", "FAILED", "squeue", "", code=3)
     second = Task("12_1", "COMPLETED", "squeue", "", code=0)
-    lookup.remember(array, [first])
-    lookup.remember(array, [second])
+    saved_outcomes.save(array, [first])
+    saved_outcomes.save(array, [second])
     assert list(records.read(array.record).tasks) == ["12_0", "12_1"]
     many = [Task(f"12_{number}", "COMPLETED", "squeue", "", code=0) for number in range(40)]
-    monkeypatch.setattr(run_files, "PATIENCE", 60.0)
+    monkeypatch.setattr(run_files, "LOCK_TIMEOUT", 60.0)
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda task: lookup.remember(array, [task]), many))
+        list(pool.map(lambda task: saved_outcomes.save(array, [task]), many))
     assert len(records.read(array.record).tasks) == 40
 
 
-def test_where_there_are_no_locks_a_record_is_changed_all_the_same(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_is_changed_without_locks_if_there_are_none(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_locks(*_: Any) -> None:
         raise OSError(errno.ENOLCK, "no locks")
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
-    lookup.remember(run, [Task("12", "FAILED", "squeue", "", code=3)])
+    saved_outcomes.save(run, [Task("12", "FAILED", "squeue", "", code=3)])
     assert list(records.read(run.record).tasks) == ["12"]
 
 
-def test_a_record_that_cannot_be_written_or_is_gone(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_that_cannot_be_written_or_does_not_exist(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     tasks = Scripted(queue(q("12", "COMPLETED"))).look(run)
 
     def refuse(*_: Any) -> None:
@@ -318,10 +318,10 @@ def test_a_record_that_cannot_be_written_or_is_gone(run: Run, monkeypatch: pytes
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", refuse)
-        assert list(lookup.remember(run, tasks).tasks) == ["12"]
+        assert list(saved_outcomes.save(run, tasks).tasks) == ["12"]
     assert records.read(run.record).tasks == {}
     Path(run.record).unlink()
-    lookup.remember(run, tasks)
+    saved_outcomes.save(run, tasks)
     assert not Path(run.record).exists(), "who deleted it meant it"
 
 
@@ -335,7 +335,7 @@ def test_a_record_that_cannot_be_written_or_is_gone(run: Run, monkeypatch: pytes
         {"12": {"state": "RUNNING"}},
     ],
 )
-def test_a_memory_that_is_damaged_counts_for_nothing(run: Run, memory: Any) -> None:
+def test_damaged_saved_outcomes_are_ignored(run: Run, memory: Any) -> None:
     assert Scripted().one(replace(run, tasks=memory)).state == "UNKNOWN"
 
 
@@ -352,11 +352,11 @@ def test_a_memory_that_is_damaged_counts_for_nothing(run: Run, memory: Any) -> N
         ("signal", float("-inf")),
     ],
 )
-def test_a_damaged_part_of_a_memory(run: Run, key: str, value: Any) -> None:
-    run = lookup.remember(run, Scripted(queue(q("12", "FAILED", "3:0"))).look(run))
-    assert len(lookup.remembered_tasks(run)) == 1
+def test_a_damaged_key_of_a_saved_outcome(run: Run, key: str, value: Any) -> None:
+    run = saved_outcomes.save(run, Scripted(queue(q("12", "FAILED", "3:0"))).look(run))
+    assert len(saved_outcomes.load(run)) == 1
     run.tasks["12"][key] = value
-    assert len(lookup.remembered_tasks(run)) == (1 if value == [] else 0)
+    assert len(saved_outcomes.load(run)) == (1 if value == [] else 0)
     Scripted().one(run)
 
 
@@ -373,8 +373,8 @@ def test_a_damaged_part_of_a_memory(run: Run, key: str, value: Any) -> None:
         q("12", "RUNNING", script="(null)", submit="11:40:00"),
     ],
 )
-def test_a_job_id_that_begins_anew(run: Run, line: str) -> None:
-    """After a reset of the cluster. It is told by the script, and where that is not known by name, user and time."""
+def test_a_job_id_that_was_reused(run: Run, line: str) -> None:
+    """After a reset of the cluster. Recognized by the script, or if that is unknown, by name, user and time."""
     slurm = Scripted(queue(line), queue(a("12", "FAILED", "9:0", script="/home/alice/other.sh")))
     assert slurm.one(run).state == "UNKNOWN"
     ((listed,),), _ = slurm.all(run)
@@ -383,14 +383,14 @@ def test_a_job_id_that_begins_anew(run: Run, line: str) -> None:
     assert slurm.one(run).state == "COMPLETED", "its own log still counts"
 
 
-def test_the_job_itself_where_slurm_does_not_tell_its_script(run: Run) -> None:
+def test_a_job_whose_script_slurm_does_not_report(run: Run) -> None:
     assert Scripted(queue(q("12", "RUNNING", script="(null)"))).one(run).state == "RUNNING"
     assert Scripted(queue(q("12", "PENDING", script="(null)", submit="12:48:18"))).one(run).state == "PENDING", (
         "requeued"
     )
 
 
-def test_the_script_with_blanks_in_its_path(run: Run) -> None:
+def test_a_script_with_spaces_in_its_path(run: Run) -> None:
     run = replace(run, script="/home/alice/my runs|x/t.sh")
     assert Scripted(queue(q("12", "RUNNING", script=run.script))).one(run).state == "RUNNING"
     assert Scripted(GONE, queue(a("12", "FAILED", "2:0", script=run.script))).one(run).code == 2
@@ -434,13 +434,13 @@ def test_every_state_is_one_of_three_kinds(run: Run, state: str, kind: str) -> N
     task = Scripted(queue(q("12", state))).one(run)
     assert [name for name in ("waiting", "running", "ended") if getattr(task, name)] == [kind]
     assert task.in_words
-    special = how_it_goes(state)
+    special = describe_state(state)
     assert task.in_words == special if special else True
 
 
-def test_how_far_it_is(run: Run) -> None:
+def test_the_phases(run: Run) -> None:
     slurm = Scripted(queue(q("12", "RUNNING")))
-    assert (slurm.one(run).phase, slurm.one(run).in_words) == ("running", "runs"), "no log, no claim"
+    assert (slurm.one(run).phase, slurm.one(run).in_words) == ("running", "running"), "no log, no claim"
     log = Path(run.log)
     phases = []
     for text in ("", *attempt(end="outcome=ok code=0").splitlines(keepends=True)):
@@ -451,8 +451,8 @@ def test_how_far_it_is(run: Run) -> None:
     assert "ended" not in slurm.one(run).times, "as long as Slurm says that it runs"
 
 
-def test_cancelled_while_it_waited_it_never_started(run: Run) -> None:
-    """Slurm gives the moment as its start, too. Of a requeued one the log is of its former life."""
+def test_a_job_canceled_while_pending_never_started(run: Run) -> None:
+    """Slurm reports that moment as its start, too. The log of a requeued job is of its previous attempt."""
     Path(run.log).write_text(attempt(end='outcome=ended-from-outside code=75 cause="it got SIGTERM" hint=""'))
     cancelled = ("11:52:00", "11:52:00")
     lines = [
@@ -463,18 +463,18 @@ def test_cancelled_while_it_waited_it_never_started(run: Run) -> None:
     ]
     for slurm in lines:
         task = slurm.one(run)
-        assert (task.state, task.in_words) == ("CANCELLED", "was cancelled")
+        assert (task.state, task.in_words) == ("CANCELLED", "was canceled")
         assert list(task.times) == ["submitted", "ended"]
 
 
-def test_a_teardown_that_we_asked_for_is_no_failure(run: Run) -> None:
+def test_a_job_ended_by_our_cancel_has_not_failed(run: Run) -> None:
     run = replace(run, cancelled={"12": "2026-11-16T11:49:00+00:00"})
     assert Scripted(queue(q("12", "FAILED", "75:0", "NonZeroExitCode"))).one(run).state == "CANCELLED"
     assert Scripted(queue(q("12", "FAILED", "3:0", "NonZeroExitCode"))).one(run).code == 3
 
 
-def test_only_the_task_that_we_ended_was_cancelled(array: Run) -> None:
-    """Another one that was killed by somebody else has failed."""
+def test_only_the_task_that_we_canceled_is_canceled(array: Run) -> None:
+    """A task that somebody else killed has failed."""
     slurm = Scripted(queue(*(q(f"12_{task}", "FAILED", "0:9") for task in range(6))))
     when = "2026-11-16T11:49:00+00:00"
     for ended, states in (
@@ -498,7 +498,7 @@ def test_requeued(run: Run) -> None:
     assert (again.one(run).phase, again.one(run).times["head-ready"]) == ("command", at("11:51:25"))
 
 
-def test_clocks_that_differ(run: Run) -> None:
+def test_clock_skew(run: Run) -> None:
     """A node's clock is a minute behind the controller's."""
     Path(run.log).write_text(attempt("11:47"))
     assert Scripted(queue(q("12", "RUNNING"))).one(run).phase == "command"
@@ -528,19 +528,19 @@ def test_a_run_without_a_job(run: Run) -> None:
     assert (found, problem, slurm.asked) == ([[task]], None, [])
 
 
-def test_times_are_completed_and_not_lost_again(run: Run) -> None:
-    """Whoever looks without the log knows fewer of them."""
+def test_saved_times_are_kept(run: Run) -> None:
+    """A lookup without logs finds fewer of them."""
     Path(run.log).write_text(attempt(end="outcome=ok code=0"))
     said = Scripted(queue(q("12", "COMPLETED", end="11:50:00")))
-    run = lookup.remember(run, lookup.look(run, SlurmClient({}, said), logs=False))
+    run = saved_outcomes.save(run, lookup.look_up(run, SlurmClient({}, said), logs=False))
     assert "command-start" not in run.tasks["12"]["times"]
-    run = lookup.remember(run, Scripted().look(run))
+    run = saved_outcomes.save(run, Scripted().look(run))
     assert "command-start" in records.read(run.record).tasks["12"]["times"]
-    again = lookup.remember(run, lookup.look(run, SlurmClient({}, said), logs=False))
+    again = saved_outcomes.save(run, lookup.look_up(run, SlurmClient({}, said), logs=False))
     assert again.tasks == run.tasks
 
 
-def test_the_start_by_the_last_line_of_the_log(run: Run) -> None:
+def test_the_start_time_from_the_last_line_of_the_log(run: Run) -> None:
     Path(run.log).write_text(attempt(end="outcome=ok code=0 total=30s"))
     task = Scripted().one(run)
     assert task.source == "log"
@@ -550,15 +550,17 @@ def test_the_start_by_the_last_line_of_the_log(run: Run) -> None:
 # Arrays
 
 
-def test_tasks_that_we_took_out_of_the_queue_leave_no_trace(array: Run) -> None:
+def test_pending_tasks_that_we_canceled_leave_no_trace(array: Run) -> None:
     array = replace(array, cancelled={"12_[3-5]": "2026-11-16T11:49:00+00:00"})
     states = [(task.id, task.state) for task in Scripted(queue(q("12_0", "RUNNING"))).look(array)]
     assert states == [("12_0", "RUNNING"), ("12_[1-2]", "UNKNOWN"), ("12_[3-5]", "CANCELLED")]
 
 
-def test_an_array_that_is_half_forgotten(array: Run) -> None:
-    """Task 0 only the record remembers, 1 the accounting, 2 its log, 3 runs, 4 and 5 wait."""
-    array = lookup.remember(array, Scripted(queue(q("12_0", "FAILED", "256"), q("12_[1-5%2]", "PENDING"))).look(array))
+def test_an_array_from_all_sources(array: Run) -> None:
+    """Task 0 is only in the record, 1 in accounting, 2 in its log; 3 is running, 4 and 5 are pending."""
+    array = saved_outcomes.save(
+        array, Scripted(queue(q("12_0", "FAILED", "256"), q("12_[1-5%2]", "PENDING"))).look(array)
+    )
     assert list(records.read(array.record).tasks) == ["12_0"], "what has ended is kept while the others go on"
     Path(array.log.replace(".log", "_2.log")).write_text(attempt(end="outcome=command-failed code=2"))
     slurm = Scripted(
@@ -579,13 +581,13 @@ def test_an_array_that_is_half_forgotten(array: Run) -> None:
     assert [(task.id, task.state) for task in listed] == [(task.id, task.state) for task in tasks]
 
 
-def test_an_array_that_is_all_in_the_queue_needs_no_other_question(array: Run) -> None:
+def test_an_array_in_the_queue_needs_no_other_query(array: Run) -> None:
     slurm = Scripted(queue(q("12_0", "COMPLETED"), q("12_1", "RUNNING"), q("12_[2-5%2]", "PENDING")))
     assert len(slurm.look(array)) == 3
     assert slurm.programs == ["squeue"]
 
 
-def test_an_array_without_a_trace(array: Run) -> None:
+def test_an_array_that_no_source_knows(array: Run) -> None:
     Path(array.log.replace(".log", "_1.log")).write_text(attempt())
     tasks = Scripted(queue(q("12_3", "FAILED", "3:0"))).look(array)
     assert [(task.id, task.state) for task in tasks] == [
@@ -593,27 +595,27 @@ def test_an_array_without_a_trace(array: Run) -> None:
         ("12_1", "UNKNOWN"),
         ("12_3", "FAILED"),
     ]
-    kept = lookup.remember(array, tasks)
+    kept = saved_outcomes.save(array, tasks)
     assert list(kept.tasks) == ["12_3"]
     tasks = Scripted(DOWN).all(kept)[0][0]
     assert [task.state for task in tasks] == ["UNKNOWN", "UNKNOWN", "FAILED"]
 
 
-def test_a_remembered_array_is_whole_when_the_queue_knows_one_task_of_it(array: Run) -> None:
+def test_saved_tasks_and_one_in_the_queue(array: Run) -> None:
     ended = [q(f"12_{number}", "COMPLETED") for number in range(6)]
-    array = lookup.remember(array, Scripted(queue(*ended)).look(array))
+    array = saved_outcomes.save(array, Scripted(queue(*ended)).look(array))
     slurm = Scripted(queue(ended[5]))
     assert [(task.id, task.source) for task in slurm.look(array)][4:] == [("12_4", "record"), ("12_5", "squeue")]
     assert slurm.programs == ["squeue"]
     requeued = Scripted(queue(q("12_2", "PENDING", restarts=1)))
     assert [task.state for task in requeued.look(array)].count("COMPLETED") == 5
-    array = lookup.remember(array, requeued.look(array))
+    array = saved_outcomes.save(array, requeued.look(array))
     assert len(array.tasks) == 5
 
 
-def test_an_array_cancelled_while_it_waited(array: Run) -> None:
+def test_an_array_canceled_while_pending(array: Run) -> None:
     (task,) = Scripted(queue(q("12_[0-5%2]", "CANCELLED", nodes=""))).look(array)
-    kept = lookup.remember(array, [task])
+    kept = saved_outcomes.save(array, [task])
     (again,) = Scripted().look(kept)
     assert (again.id, again.state, again.source) == ("12_[0-5%2]", "CANCELLED", "record")
 
@@ -627,7 +629,7 @@ def test_an_array_given_as_a_directive(run: Run) -> None:
 # Many runs
 
 
-def test_a_thousand_runs_are_two_questions(run: Run) -> None:
+def test_a_thousand_runs_take_two_queries(run: Run) -> None:
     many = [replace(run, job_id=str(number), record=f"/r/{number}.json") for number in range(1, 1001)]
     slurm = Scripted(queue(*(q(str(number), "RUNNING") for number in range(901, 1001))), queue(a("7", "FAILED", "2:0")))
     found, problem = slurm.all(*many)
@@ -638,7 +640,7 @@ def test_a_thousand_runs_are_two_questions(run: Run) -> None:
     assert asked.split(",") == [str(number) for number in range(1, 901)]
 
 
-def test_so_many_runs_that_they_fill_no_argument(run: Run) -> None:
+def test_more_runs_than_fit_into_one_argument(run: Run) -> None:
     many = [replace(run, job_id=str(10_000_000 + number), record=f"/r/{number}.json") for number in range(12_000)]
     slurm = Scripted(queue())
     slurm.all(*many)
@@ -647,8 +649,8 @@ def test_so_many_runs_that_they_fill_no_argument(run: Run) -> None:
     assert str(10_000_000 + 11_999) in slurm.asked[1][slurm.asked[1].index("-j") + 1]
 
 
-def test_jobs_of_runs_that_nobody_knew_of(run: Run) -> None:
-    """The index was lost: the queue tells where the scripts are, and beside them are the records."""
+def test_queued_jobs_of_unknown_runs_are_adopted(run: Run) -> None:
+    """The index was lost: the queue shows the scripts, and the records are next to them."""
     new = replace(run, job_id="13", script="/far/new.sh", record="/far/new.json")
     asked_for: list[list[str]] = []
 
@@ -660,20 +662,20 @@ def test_jobs_of_runs_that_nobody_knew_of(run: Run) -> None:
     bobs = q("15", "RUNNING", script="/home/bob/x.sh").replace("|alice|", "|bob|")
     slurm = Scripted(queue(*lines, bobs))
     for known in ([run], []):
-        found, _ = lookup.look_at_all(known, SlurmClient({}, slurm), "alice", adopt)
+        found, _ = lookup.look_up_all(known, SlurmClient({}, slurm), "alice", adopt)
         assert [found[one.record][0].state for one in (*known, new)] == [*["RUNNING"] * len(known), "PENDING"]
     assert asked_for == [["/far/new.sh", "/far/other.sh"], [SCRIPT, "/far/new.sh", "/far/other.sh"]]
     assert slurm.programs == ["squeue", "squeue"]
 
 
-def test_what_is_remembered_or_in_the_queue_is_not_asked_for_again(run: Run) -> None:
-    done = lookup.remember(run, Scripted(queue(q("12", "COMPLETED"))).look(run))
+def test_saved_or_queued_runs_need_no_sacct(run: Run) -> None:
+    done = saved_outcomes.save(run, Scripted(queue(q("12", "COMPLETED"))).look(run))
     slurm = Scripted(queue())
     found, _ = slurm.all(done)
     assert (found[0][0].source, slurm.programs) == ("record", ["squeue"])
 
 
-def test_each_cluster_is_asked_for_its_own(run: Run) -> None:
+def test_each_cluster_is_queried_for_its_own_runs(run: Run) -> None:
     near = replace(run, job_id="1", record="/r/1.json")
     west = replace(run, job_id="2", record="/r/2.json", cluster="west", user="al")
     east = replace(run, job_id="3", record="/r/3.json", cluster="east")
@@ -703,23 +705,23 @@ def reasons_in_the_manual() -> list[str]:
     return found
 
 
-# How a job ended, not why it waits: it is shown as Slurm says it.
+# How a job ended, not why it is pending: Slurm's word is shown.
 OF_THE_END = {"InactiveLimit", "TimeLimit", "RaisedExitCode", "RaisedSignal", "OutOfMemory"}
 
 
 def test_all_reasons_of_the_manual_have_words() -> None:
-    wordless = [name for name in reasons_in_the_manual() if why_it_waits(name.replace("*", "Node")) is None]
+    wordless = [name for name in reasons_in_the_manual() if describe_pending_reason(name.replace("*", "Node")) is None]
     assert set(wordless) <= OF_THE_END
 
 
 @pytest.mark.parametrize(
     ("reason", "part"),
     [
-        ("QOSMaxWallDurationPerJobLimit", "will not start like this"),
-        ("AssocMaxCpuPerJobLimit", "will not start like this"),
-        ("AssocMaxGRESPerNode", "will not start like this"),
-        ("QOSMinGRES", "will not start like this"),
-        ("MaxMemPerLimit", "will not start like this"),
+        ("QOSMaxWallDurationPerJobLimit", "will not start; cancel it"),
+        ("AssocMaxCpuPerJobLimit", "will not start; cancel it"),
+        ("AssocMaxGRESPerNode", "will not start; cancel it"),
+        ("QOSMinGRES", "will not start; cancel it"),
+        ("MaxMemPerLimit", "will not start; cancel it"),
         ("QOSMaxJobsPerUserLimit", "other jobs must end first"),
         ("QOSMaxGRESPerUser", "other jobs must end first"),
         ("AssocGrpGRES", "other jobs must end first"),
@@ -730,15 +732,15 @@ def test_all_reasons_of_the_manual_have_words() -> None:
         ("ReqNodeNotAvail, UnavailableNodes:n[1-3]", "sinfo -R"),
         ("Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions", "are down"),
         ("launch failed requeued held", "scontrol release"),
-        ("ReservationDeleted", "is gone"),
+        ("ReservationDeleted", "no longer exists"),
         ("BurstBufferStageIn", "burst buffer"),
         ("JobArrayTaskLimit", "--max-parallel"),
     ],
 )
 def test_what_a_reason_means(reason: str, part: str) -> None:
-    assert part in (why_it_waits(reason) or "")
+    assert part in (describe_pending_reason(reason) or "")
 
 
-def test_a_reason_of_the_sites_own_is_passed_through(run: Run) -> None:
+def test_an_unknown_reason_is_shown_verbatim(run: Run) -> None:
     task = Scripted(queue(q("12", "PENDING", reason="WaitForTheMoon", nodes=""))).one(run)
-    assert task.in_words == "waits (WaitForTheMoon)"
+    assert task.in_words == "pending (WaitForTheMoon)"

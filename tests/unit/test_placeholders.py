@@ -1,4 +1,4 @@
-"""{lr} in the command: real bash shows that every value arrives to the letter, wherever the placeholder stands."""
+"""{lr} in the command: real bash shows that every value arrives verbatim, wherever the placeholder stands."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ VALUES = st.text(
 
 
 def said(command: str, *values: str) -> list[str]:
-    """What the command says in its own bash, as the script starts it, for each of the values."""
+    """The output of the command in its own bash, as the script starts it, for each of the values."""
     lines = Points(("v",), [(value,) for value in values]).lines()
     code = f"{SHOW}command={shlex.quote(fill(command, ['v']))}\n"
     code += "".join(f"export {line}\nbash -c \"$command\"; printf '\\n\\0'\n" for line in lines)
@@ -95,16 +95,16 @@ def test_every_value_arrives_everywhere(values: list[str]) -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("show {w}", r"has \{w\}, which is no key"),
-        ("awk '{print}'", r"has \{print\}, which is no key"),
-        ("exec {fd}>x", r"has \{fd\}, which is no key"),
+        ("show {w}", r"has \{w\}, which is not a key"),
+        ("awk '{print}'", r"has \{print\}, which is not a key"),
+        ("exec {fd}>x", r"has \{fd\}, which is not a key"),
         ("show `echo {v}`", r"within `\.\.\.`"),
         ("show \"`echo '{v}'`\"", r"within `\.\.\.`"),
         ("show ${x:-{v}}", r"within \$\{\.\.\.\}"),
         ("cat <<E\n{v}\nE", "within a here-document"),
         ("cat <<'A' <<B\nx\nA\nlr: {v}\nB\n", "within a here-document"),
-        ('show "$(case x in x) show {v};; esac)"', "where its quoting cannot be told"),
-        ("show \"${x:-it's}\" '{v}'", "where its quoting cannot be told"),
+        ('show "$(case x in x) show {v};; esac)"', "where its quoting cannot be determined"),
+        ("show \"${x:-it's}\" '{v}'", "where its quoting cannot be determined"),
     ],
 )
 def test_where_it_cannot_be(command: str, message: str) -> None:
@@ -113,19 +113,19 @@ def test_where_it_cannot_be(command: str, message: str) -> None:
     assert caught.value.hint
 
 
-def test_the_way_out_is_told() -> None:
+def test_the_hint_shows_the_fix() -> None:
     with pytest.raises(UsageError) as caught:
         fill("echo\ntrain --lr {l_r}", ["lr", "seed"])
     assert caught.value.at == "--command, line 2"
-    assert caught.value.hint == "did you mean {lr}? the sweep has lr, seed; write {{l_r}} for the plain text {l_r}"
+    assert caught.value.hint == "did you mean {lr}? the sweep has lr, seed; write {{l_r}} for the literal text {l_r}"
 
 
-def test_a_here_document_keeps_what_is_not_ours() -> None:
+def test_a_here_document_keeps_braces_that_are_not_keys() -> None:
     text = "cat <<E\n{other} {{other}} ${v} {{v}}\nE\n"
     assert fill(text, ["v"]) == text.replace("{{v}}", "{v}")
 
 
-def test_words_after_the_dashes_are_quoted_by_us() -> None:
+def test_words_after_the_dashes_are_quoted() -> None:
     assert shlex.split(fill(shlex.join(["train", "--lr", "{lr}"]), ["lr"])) == ["train", "--lr", "${lr}"]
 
 

@@ -1,4 +1,4 @@
-"""The table of a sweep's points, and what the record knows of it."""
+"""The table of a sweep's points, and its path in the record."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def a_sweep(folder: Path, array: str = "0-2%2") -> Run:
     return some_run(folder, array=array, points=f"{folder}/t.points.csv")
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_a_written_table_is_read_back(tmp_path: Path) -> None:
     run = a_sweep(tmp_path)
     points_table.write(run, POINTS.keys, POINTS.rows)
     assert points_table.read(run) == {number: POINTS.point(number) for number in range(3)}
@@ -50,20 +50,20 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"\xff", b"a,b\n", b"task,job,lr,log\n0,12_0\n", b"task,job,lr,log\nx,12_0,1,l\n", b'task,job,"lr\0']
 )
-def test_a_damaged_table_tells_nothing(tmp_path: Path, data: bytes) -> None:
+def test_a_damaged_table_is_empty(tmp_path: Path, data: bytes) -> None:
     run = a_sweep(tmp_path)
     assert points_table.read(run) == {}
     (tmp_path / "t.points.csv").write_bytes(data)
     assert points_table.read(run) == {}
 
 
-def test_a_run_that_is_no_sweep(tmp_path: Path) -> None:
+def test_a_run_without_a_sweep(tmp_path: Path) -> None:
     points_table.write(some_run(tmp_path), POINTS.keys, POINTS.rows)
     assert points_table.read(some_run(tmp_path)) == {}
     assert not list(tmp_path.glob("*.csv"))
 
 
-def test_the_record_knows_table_and_tasks(tmp_path: Path) -> None:
+def test_the_record_names_the_table_and_the_tasks(tmp_path: Path) -> None:
     run = a_sweep(tmp_path)
     records.write(run)
     assert records.read(run.record) == run
@@ -78,7 +78,7 @@ def test_an_older_record_has_no_table(tmp_path: Path) -> None:
     assert (run.points, run.array_indexes) == (None, "0-3")
 
 
-def test_the_table_goes_along_with_a_run_that_is_moved(tmp_path: Path) -> None:
+def test_the_table_of_a_run_that_was_moved(tmp_path: Path) -> None:
     run = a_sweep(tmp_path / "a")
     (tmp_path / "a").mkdir()
     records.write(run)

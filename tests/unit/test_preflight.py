@@ -1,4 +1,4 @@
-"""What may go wrong with a job is told before it is queued: limits of the site, images, another cluster's script."""
+"""Warnings before a submission: limits of the site, images, scripts of another cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from slurm_launch.config import site_files
+from slurm_launch.config import profile_files
 from slurm_launch.config.resolve import Resolution, resolve
 from slurm_launch.spec.script_header import EmbeddedSpec
 
@@ -38,7 +38,7 @@ def script(launcher: Launcher, *argv: str, name: str = "old.sh") -> None:
 
 @pytest.fixture(autouse=True)
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Nothing but bash and an sbatch that tells when it is asked."""
+    """Only bash, and an sbatch that records its calls."""
     folder = tmp_path / "tools"
     folder.mkdir()
     (folder / "bash").symlink_to("/bin/bash")
@@ -65,8 +65,8 @@ partitions:
                 ["--signal-before 7200 is not below the max-time 2:00:00 of partition main"],
             ),
             ("-p main -n 3 --num-gpus 2", ["--num-nodes 3 is more than", "--num-gpus 2 is more than"]),
-            ("-p man", ["--partition 'man' is not one of the profile's; did you mean 'main'?"]),
-            ("--container-image x", ["--container-runtime pyxis is not there: there is apptainer"]),
+            ("-p man", ["--partition 'man' is not in the profile; did you mean 'main'?"]),
+            ("--container-image x", ["--container-runtime pyxis is not available; available: apptainer"]),
             ("-p main --time 2:00:00 -n 2", []),
         ],
     )
@@ -87,7 +87,7 @@ partitions:
         assert answer.code == 2, "which spares us the Ray"
         assert "warning: --num-nodes 3 is more than" in answer.err
 
-    def test_check_tells_them_once(self, launcher: Launcher) -> None:
+    def test_check_reports_them_once(self, launcher: Launcher) -> None:
         profile("p", self.TEXT)
         answer = launcher("check", *GOOD, "--profile", "p", "-p", "main", "-n", "3")
         assert (answer.code, answer.err) == (2, "")
@@ -109,13 +109,13 @@ class TestWhatTheOtherClusterLacks:
         answer = launcher("render", "--from", "old.sh", "--profile", "other")
         assert answer.code == 0, answer.err
         for flag in ("--container-mounts", "--container-workdir", "--container-setup"):
-            expected = f"note: {flag} is left out, the job is without a container now: old.sh (its spec)\n"
+            expected = f"note: {flag} is dropped, the job no longer has a container image: old.sh (its spec)\n"
             assert answer.err.count(expected) == 1
         assert answer.err.count("warning:") == 1
-        assert "warning: the job runs without a container now; it was in the image docker://x\n" in answer.err
+        assert "warning: the job now runs without a container; before, it used the image docker://x\n" in answer.err
         assert "container-mounts: /data:/data -> - (built-in (old.sh (its spec) is for jobs with" in answer.err
-        checked = launcher("check", "--from", "old.sh", "--profile", "other")
-        assert "warning: the job runs without a container now" in checked.err
+        checked_spec = launcher("check", "--from", "old.sh", "--profile", "other")
+        assert "warning: the job now runs without a container" in checked_spec.err
         Path("new.sh").write_text(answer.out)
         back = launcher("render", "--from", "new.sh", "--profile", "old")
         assert "mounts=(/data:/data" in back.out, "the script still knows it"
@@ -126,13 +126,13 @@ class TestWhatTheOtherClusterLacks:
         script(launcher, "--profile", "old", *self.MINE)
         answer = launcher("render", "--from", "old.sh", "--profile", "none")
         assert answer.code == 0, answer.err
-        assert "note: --container-mounts is left out" in answer.err
+        assert "note: --container-mounts is dropped" in answer.err
 
     def test_gpus(self, launcher: Launcher) -> None:
         script(launcher, "--num-gpus", "2", "--gpu-type", "a100")
         answer = launcher("render", "--from", "old.sh", "--num-gpus", "0")
         assert answer.code == 0
-        assert "note: --gpu-type is left out, the job is without GPUs now: old.sh (its spec)\n" in answer.err
+        assert "note: --gpu-type is dropped, the job no longer has GPUs: old.sh (its spec)\n" in answer.err
 
     def test_gpus_of_a_group(self, launcher: Launcher) -> None:
         profile("gpus", "gpu-type: a100")
@@ -140,28 +140,32 @@ class TestWhatTheOtherClusterLacks:
             script(launcher, "--worker-group", "n=1,gpus=2", *where)
             assert "\n#SBATCH --gpus-per-node=a100:2\n" in Path("old.sh").read_text()
             answer = launcher("render", "--from", "old.sh")
-            assert (answer.code, answer.err) == (0, "note: nothing changed: old.sh\n")
+            assert (answer.code, answer.err) == (0, "note: nothing changed from old.sh\n")
 
     @pytest.mark.parametrize(
         ("old", "new", "note"),
         [
-            ("--chain 3 --chain-while notok", "--array 0-3", "--chain-while is left out, the job is without --chain"),
-            ("--sweep a=1,2 --points 1", "--array 0-3", "--points is left out, the job is without a sweep"),
-            ("--sweep a=1,2 --max-parallel 1", "--chain 2", "--max-parallel is left out, the job is without an array"),
+            ("--chain 3 --chain-while notok", "--array 0-3", "--chain-while is dropped, the job no longer has --chain"),
+            ("--sweep a=1,2 --points 1", "--array 0-3", "--points is dropped, the job no longer has a sweep"),
+            (
+                "--sweep a=1,2 --max-parallel 1",
+                "--chain 2",
+                "--max-parallel is dropped, the job no longer has a sweep or an array",
+            ),
         ],
     )
     def test_other_tasks(self, old: str, new: str, note: str, launcher: Launcher) -> None:
         script(launcher, *old.split())
         answer = launcher("render", "--from", "old.sh", *new.split())
         assert answer.code == 0, answer.err
-        assert f"note: {note} now: old.sh (its spec)\n" in answer.err
+        assert f"note: {note}: old.sh (its spec)\n" in answer.err
 
     def test_the_points_that_the_command_uses(self, launcher: Launcher) -> None:
         command = """echo {a} "$b" ${c} $dd '{{e}}' $f"""
         keys = [word for key in "abcdef" for word in ("--sweep", f"{key}=1,2")]
         answer = launcher("render", "--exp-name", "x", *keys, "--command", command)
         Path("old.sh").write_text(answer.out)
-        told = "the job is no sweep any more: there is no value for {a}, $b, {c}, {e} in its command"
+        told = "the job is no longer a sweep: its command has no value for {a}, $b, {c}, {e}"
         for verb in ("render", "check"):
             for other in ("--chain", "3"), ("--array", "0-3"):
                 assert told in launcher(verb, "--from", "old.sh", *other, "--env", "f=1").err
@@ -178,7 +182,7 @@ class TestWhatTheOtherClusterLacks:
         profile("other", "container-runtime: apptainer\ngpu-image: docker://y")
         script(launcher, "--profile", "old", *self.MINE)
         answer = launcher("render", "--from", "old.sh", "--profile", "other")
-        assert "left out" not in answer.err
+        assert "is dropped" not in answer.err
         assert "warning:" not in answer.err
         assert "mounts=(/data:/data" in answer.out
 
@@ -187,7 +191,7 @@ class TestWhatTheOtherClusterLacks:
         script(launcher, "--profile", "old", *self.MINE)
         answer = launcher("render", "--from", "old.sh", "--profile", "none", "--container-mounts", "/more")
         assert answer.code == 2
-        assert "error: --container-mounts without a" in answer.err
+        assert "error: --container-mounts has no effect without a" in answer.err
 
     def test_an_error_names_the_script(self, launcher: Launcher) -> None:
         script(launcher)
@@ -201,7 +205,9 @@ class TestWhatTheOtherClusterLacks:
 class TestAnotherCluster:
     @pytest.fixture(autouse=True)
     def host(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(site_files, "host_names", lambda full: ["here1", *(["here1.example.org"] if full else [])])
+        monkeypatch.setattr(
+            profile_files, "host_names", lambda full: ["here1", *(["here1.example.org"] if full else [])]
+        )
 
     @pytest.mark.parametrize(
         ("hosts", "asked"),
@@ -214,23 +220,23 @@ class TestAnotherCluster:
             ("", True),
         ],
     )
-    def test_is_not_asked_of_this_slurm(self, hosts: str, asked: bool, launcher: Launcher, tools: Path) -> None:
+    def test_is_not_checked_with_this_slurm(self, hosts: str, asked: bool, launcher: Launcher, tools: Path) -> None:
         profile("base", "hosts: [nowhere]")
         profile("other", hosts)
         script(launcher)
         answer = launcher("check", "--from", "old.sh", "--profile", "other", "--container-image", "./nope.sqsh")
         assert answer.code == 0, answer.out
         assert (tools / "asked").exists() == asked
-        assert ("is not here" in answer.out) == asked
+        assert ("does not exist on this machine" in answer.out) == asked
         if hosts.startswith("hosts: [LOGIN"):
-            expected = "sbatch --test-only   skipped: not asked: profile other is for LOGIN*, jw*, this is here1\n"
+            expected = "sbatch --test-only   skipped: profile other is for LOGIN*, jw*, this is here1\n"
             assert expected in answer.out
 
 
 def test_only_check_asks_for_the_full_name(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be a question to a network that does not answer."""
     monkeypatch.setattr(os, "uname", lambda: type("Name", (), {"nodename": "here1"}))
-    monkeypatch.setattr(site_files, "_full_name", lambda name: pytest.fail("asked"))
+    monkeypatch.setattr(profile_files, "_full_name", lambda name: pytest.fail("asked"))
     profile("p", "hosts: login*.example.org")
     assert launcher("render", *GOOD, "--profile", "p").code == 0
 
@@ -243,32 +249,32 @@ class TestImages:
         spec = found(EmbeddedSpec(OWN), profile="p", worker_image="docker://mine", head_image="docker://head").spec()
         assert (spec.image, spec.container_image) == ("docker://head", None)
 
-    def test_a_file_that_is_not_here(self, launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_missing_file(self, launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("USER", "alice")
         Path("alice.sqsh").touch()
         for image, there in (("./%u.sqsh", True), ("docker://x", True), ("./nope.sqsh", False), ("/a/b.sqsh", False)):
-            told = "" if there else f"{image} is not here: the nodes must see it\n"
+            told = "" if there else f"{image} does not exist on this machine; the nodes must have it\n"
             answer = launcher("--dry-run", *GOOD, "--container-image", image)
             assert answer.code == 0
-            assert [line for line in answer.err.splitlines() if "not here" in line] == (
+            assert [line for line in answer.err.splitlines() if "does not exist" in line] == (
                 [f"warning: {told.strip()}"] if told else []
             )
             answer = launcher("check", *GOOD, "--container-image", image)
             assert answer.code == 0
             lines = [line for line in answer.out.splitlines(keepends=True) if line.startswith("image ")]
             assert lines == ([f"image                note: {told}"] if told else [])
-            assert "not here" not in launcher("render", *GOOD, "--container-image", image).err
+            assert "does not exist" not in launcher("render", *GOOD, "--container-image", image).err
 
     def test_it_is_looked_for_where_the_job_runs(self, launcher: Launcher) -> None:
         Path("sub").mkdir()
         Path("sub/x.sqsh").touch()
         argv = ("--dry-run", *GOOD, "--container-image", "./x.sqsh", "--worker-image", "./y.sqsh")
-        assert "./x.sqsh is not here" in launcher(*argv).err
+        assert "./x.sqsh does not exist on this machine" in launcher(*argv).err
         answer = launcher(*argv, "--chdir", str(Path("sub").absolute()))
         assert "./x.sqsh" not in answer.err
-        assert "./y.sqsh is not here" in answer.err
+        assert "./y.sqsh does not exist on this machine" in answer.err
 
-    def test_bash_looks_at_the_setup(self, launcher: Launcher) -> None:
+    def test_bash_checks_the_setup(self, launcher: Launcher) -> None:
         argv = ("check", *GOOD, "--container-image", "docker://x", "--container-setup")
         answer = launcher(*argv, "if true; then")
         assert answer.code == 2
@@ -290,7 +296,7 @@ class TestTemplate:
         answer = launcher("render", "--from", "old.sh")
         assert answer.code == 0
         assert answer.out.startswith("#!/bin/bash")
-        assert "warning: the template 'evil.j2', which the script's header names, is not used" in answer.err
+        assert "warning: the template 'evil.j2' in the script's header is not used" in answer.err
         answer = launcher("render", "--from", "old.sh", "--template", "evil.j2")
         assert answer.out == "filled in\n"
         assert "warning" not in answer.err

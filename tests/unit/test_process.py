@@ -1,4 +1,4 @@
-"""The one subprocess call: what it returns, and that nothing it started stays behind."""
+"""Running a program: its result, and that no process is left behind."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def wait_for(path: Path) -> str:
 
 
 def is_ended(pid: int) -> bool:
-    """A killed process may take a moment to be gone, one that was forgotten stays."""
+    """A killed process may take a moment to disappear; a forgotten one stays."""
     deadline = time.monotonic() + 15
     while time.monotonic() < deadline:
         try:
@@ -45,7 +45,7 @@ def is_ended(pid: int) -> bool:
     return False
 
 
-def test_result_has_all_that_the_program_said() -> None:
+def test_the_result_has_the_whole_output() -> None:
     result = process.run(["bash", "-c", "echo out; echo err >&2; exit 7"], timeout=30)
     assert result == process.Result(("bash", "-c", "echo out; echo err >&2; exit 7"), 7, "out\n", "err\n")
 
@@ -62,7 +62,7 @@ def test_without_stdin_a_program_reads_nothing() -> None:
     assert process.run(["cat"], timeout=30).stdout == ""
 
 
-def test_bytes_that_are_no_text_do_not_break_it() -> None:
+def test_output_that_is_not_utf_8() -> None:
     assert process.run(["printf", r"a\377b"], timeout=30).stdout == "a\ufffdb"
 
 
@@ -74,17 +74,17 @@ def test_missing_slurm_program_is_slurm_unavailable(tmp_path: Path) -> None:
     assert "login node" in str(caught.value.hint)
 
 
-def test_other_missing_program_has_nothing_to_do_with_slurm(tmp_path: Path) -> None:
+def test_another_missing_program_is_not_slurm_unavailable(tmp_path: Path) -> None:
     with pytest.raises(process.NotFound, match="shellcheck is not in PATH") as caught:
         process.run(["shellcheck", "x"], env={"PATH": str(tmp_path)}, timeout=30)
     assert not isinstance(caught.value, SlurmUnavailable)
     assert "install shellcheck" in str(caught.value.hint)
 
 
-def test_program_that_is_no_program(tmp_path: Path) -> None:
+def test_a_file_that_is_not_executable(tmp_path: Path) -> None:
     (tmp_path / "sbatch").write_bytes(b"\0\1\2")
     (tmp_path / "sbatch").chmod(0o755)
-    with pytest.raises(process.SlurmNotFound, match="sbatch could not be started"):
+    with pytest.raises(process.SlurmNotFound, match="cannot start sbatch"):
         process.run(["sbatch"], env={"PATH": str(tmp_path)}, timeout=30)
 
 
@@ -93,7 +93,7 @@ def test_missing_directory_is_not_taken_for_a_missing_program(tmp_path: Path) ->
         process.run(["true"], cwd=str(tmp_path / "gone"), timeout=30)
 
 
-def test_time_out_ends_the_program_and_its_children(tmp_path: Path) -> None:
+def test_a_timeout_terminates_the_program_and_its_children(tmp_path: Path) -> None:
     """Even a child that ignores SIGTERM and holds the pipes open."""
     text = "#!/bin/bash\n(trap '' TERM; echo $BASHPID > child.tmp; mv child.tmp child; exec sleep 600) & wait\n"
     program(tmp_path / "sbatch", text)
@@ -105,14 +105,14 @@ def test_time_out_ends_the_program_and_its_children(tmp_path: Path) -> None:
     assert is_ended(int(wait_for(tmp_path / "child")))
 
 
-def test_time_out_of_another_program() -> None:
+def test_a_timeout_of_another_program() -> None:
     with pytest.raises(process.TimedOut, match="sleep did not answer") as caught:
         process.run(["sleep", "600"], timeout=0.1)
     assert not isinstance(caught.value, SlurmUnavailable)
     assert "sleep 600" in str(caught.value.hint)
 
 
-def test_ctrl_c_ends_the_program_and_goes_on(tmp_path: Path) -> None:
+def test_ctrl_c_terminates_the_program_and_is_raised_again(tmp_path: Path) -> None:
     program(tmp_path / "hang", "#!/bin/bash\necho $$ > pid.tmp; mv pid.tmp pid; sleep 600 & wait\n")
     driver = (
         "from slurm_launch import process\n"

@@ -1,4 +1,4 @@
-"""Whatever a value holds, it arrives in the job byte for byte, or is refused: through bash, and through #SBATCH."""
+"""Every value reaches the job byte for byte, through bash and through #SBATCH, or is refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from slurm_launch.spec.script_header import read_embedded
 
 WHEN = datetime(2026, 1, 2, tzinfo=timezone.utc)
 SPECIAL = "'\"\\$`!*?~#%{}()[];&|<>=,: \t\u00a0éß漢🙂-/@^+."
-ODD = " -'\"\\$HOME`id`!*?~#%j%%{a,b}(x)[y];&|<é漢🙂>\t\\"  # one of each, blanks and a backslash at the ends
+ODD = " -'\"\\$HOME`id`!*?~#%j%%{a,b}(x)[y];&|<é漢🙂>\t\\"  # one of each, with a space and a backslash at the ends
 TEMP_DIR = "/t.x_%u+@=-"
 
 texts = st.text(
@@ -47,30 +47,30 @@ def render(**given: Any) -> str:
 
 # --- bash ------------------------------------------------------------------------------------------------------------
 
-# What the environment section calls, and `ray`, which it looks for; each call goes to the witness.
+# Stubs for what the environment section calls, and for `ray`, which it looks for; each call is reported.
 STUBS = r"""
 exec 3>&1 >/dev/null
-tell() { printf '%s\0' "$#" "$@" >&3; }
-module() { tell module "$@"; }
-conda() { tell conda "$@"; }
-source() { tell source "$@"; }
+report() { printf '%s\0' "$#" "$@" >&3; }
+module() { report module "$@"; }
+conda() { report conda "$@"; }
+source() { report source "$@"; }
 ray() { :; }
 """
 WITNESS = r"""
-tell run "$run"
-tell temp_dir "$temp_base"
-tell srun_arg "${srun_args[@]}"
-tell ray_arg "${ray_args[@]}"
-tell ray_head_arg "${ray_head_args[@]}"
-tell ray_worker_arg "${ray_worker_args[@]}"
-tell command "$command"
+report run "$run"
+report temp_dir "$temp_base"
+report srun_arg "${srun_args[@]}"
+report ray_arg "${ray_args[@]}"
+report ray_head_arg "${ray_head_args[@]}"
+report ray_worker_arg "${ray_worker_args[@]}"
+report command "$command"
 "$BASH" -c 'printf "%s\0" 2 env "$1" >&3' - "$(printenv VALUE && echo .)" # as another program finds it
 trap - EXIT
 """
 
 
 def arrived(script: str) -> dict[str, list[str]]:
-    """Run the settings and the environment section in bash; what they make of the values, by name."""
+    """Run the settings and the environment section in bash; return the values that result, by name."""
     before, found, _ = script.partition("\n# ---- 3.")
     assert found
     argv = ["bash", "-c", STUBS + before + WITNESS]
@@ -81,7 +81,7 @@ def arrived(script: str) -> dict[str, list[str]]:
     return {call[0]: call[1:] for call in calls}
 
 
-# option: how to set it to a text, the name under which that arrives, and as what
+# option: how to set it to a text, the name of the result, and the expected result
 BY_SHELL: dict[str, tuple[Any, str, Any]] = {
     "run_dir": (lambda text: text, "run", lambda text: [os.path.join(os.getcwd(), f"{text.rstrip('/')}/x_1")]),
     "temp_dir": (lambda text: text, "temp_dir", lambda text: [text]),
@@ -94,19 +94,19 @@ BY_SHELL: dict[str, tuple[Any, str, Any]] = {
     "ray_head_arg": (lambda text: [text, "x", text], "ray_head_arg", lambda text: [text, "x", text]),
     "ray_worker_arg": (lambda text: [text, "x", text], "ray_worker_arg", lambda text: [text, "x", text]),
     "command": (lambda text: text, "command", lambda text: [f"{text}\n"]),
-    "load_env": (lambda text: f"tell load_env {shlex.quote(text)}", "load_env", lambda text: [text]),
+    "load_env": (lambda text: f"report load_env {shlex.quote(text)}", "load_env", lambda text: [text]),
 }
-# Those that the launcher alone reads: they choose files, and are in the script's header only.
+# Read by the launcher only: they select files, and appear only in the script's header.
 NOT_IN_THE_JOB = {"template", "profile", "config"}
 
 
 def by_directive() -> set[str]:
-    """Options whose text stands in a #SBATCH line as it is."""
+    """Options whose text appears unchanged in a #SBATCH line."""
     return {name for name, option in options().items() if option.sbatch} & text_options()
 
 
 def text_options() -> set[str]:
-    """Options that take a text of any kind, as their JSON schema tells."""
+    """Options that accept text of any kind, according to their JSON schema."""
     properties = LaunchSpec.model_json_schema()["properties"]
     found = set()
     for name in options():
@@ -117,15 +117,15 @@ def text_options() -> set[str]:
     return found
 
 
-def test_every_text_option_has_a_witness() -> None:
-    """An option that is added to the spec belongs into BY_SHELL, unless it is a directive."""
+def test_every_text_option_is_covered() -> None:
+    """A new text option must be added to BY_SHELL, unless it is a directive."""
     others = {"exp_name", "gpu_type", "interface", "port_range", "sbatch", "no_sbatch"}  # tested below
     others |= {"container_arg", "container_setup"}  # likewise
     others |= {"checkpoint_dir"}  # tests/unit/test_long_jobs.py
     others |= {"head_mem", "head_partition", "head_constraint", "worker_group"}  # likewise
     others |= {"after", "after_ok", "after_any", "after_notok"}  # test_dependencies.py
     others |= {"sweep", "sweep_file", "points"}  # tests/unit/test_sweep_points.py, test_placeholders.py
-    # These take plain characters only: tests/unit/test_container_runtimes.py, tests/unit/test_long_jobs.py
+    # These accept plain characters only: tests/unit/test_container_runtimes.py, tests/unit/test_long_jobs.py
     plain = {"container_image", "container_mounts", "container_workdir", "head_image", "worker_image"}
     plain |= {"checkpoint_signal"}
     assert text_options() == set(BY_SHELL) | by_directive() | others | plain | NOT_IN_THE_JOB
@@ -136,7 +136,7 @@ def test_text_survives_the_shell(name: str) -> None:
     put, where, expected = BY_SHELL[name]
     kind = multiline.filter(str.strip) if name in ("command", "env", "load_env") else lines
     if name == "temp_dir":
-        kind = st.from_regex(r"/[A-Za-z0-9._/%+@=-]{1,19}", fullmatch=True)  # Ray takes no others
+        kind = st.from_regex(r"/[A-Za-z0-9._/%+@=-]{1,19}", fullmatch=True)  # Ray supports no others
     if name == "run_dir":
         kind = lines.filter(lambda text: "\\" not in text and text.rstrip("/") != "." and text.strip("/"))
 
@@ -151,7 +151,7 @@ def test_text_survives_the_shell(name: str) -> None:
 
 @pytest.mark.parametrize("runtime", ["pyxis", "apptainer", "podman", "shifter", "charliecloud"])
 def test_text_for_a_container_survives_the_shell(runtime: str) -> None:
-    """An argument for the runtime arrives among its own; setup code runs before the program, in the same shell."""
+    """An argument reaches the runtime; setup code runs before the program, in the same shell."""
 
     @quick
     @given(text=lines)
@@ -170,7 +170,7 @@ def test_text_for_a_container_survives_the_shell(runtime: str) -> None:
         *words, end, program = done.stdout.decode().split("\0")
         assert words[words.index(text) + 1] == "last"
         assert (end, program) == ("END", "PROGRAM\n")
-        # Its output is nobody's answer: the script asks programs behind it for versions and addresses.
+        # Its output must not mix with that of the program: the script reads versions and addresses from it.
         assert (done.returncode, done.stderr.decode()) == (0, f"{text}\0")
 
     check()
@@ -179,26 +179,26 @@ def test_text_for_a_container_survives_the_shell(runtime: str) -> None:
 @pytest.mark.parametrize(
     "command", ["END_OF_COMMAND", "a\nEND_OF_COMMAND\nEND_OF_COMMAND_\nb", "END_OF_COMMAND\n", "a\n\n", "\ta"]
 )
-def test_a_command_may_hold_the_mark_that_ends_it(command: str) -> None:
+def test_a_command_may_contain_its_end_mark(command: str) -> None:
     assert arrived(render(command=command))["command"] == [f"{command}\n"]
 
 
 @quick
 @given(text=lines)
 @example(text=ODD)
-def test_a_failing_environment_names_the_culprit(text: str) -> None:
+def test_a_failing_environment_names_the_cause(text: str) -> None:
     script = (
         STUBS.replace("conda() {", "conda() { false; }; other() {") + render(conda_env=text).partition("\n# ---- 3.")[0]
     )
     argv = ["bash", "-c", script.replace("exec 3>&1 >/dev/null", "exec 3>/dev/null")]
     done = subprocess.run(argv, capture_output=True, env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"})
     assert done.returncode == 73
-    # In the last line a cause stands in double quotes, so that those inside it become single ones.
+    # The last line has the cause in double quotes; those inside it become single quotes.
     assert f"conda activate {text}".replace('"', "'").encode() in done.stdout
 
 
-def test_odd_values_keep_bash_and_shellcheck_quiet(tmp_path: Path) -> None:
-    """shellcheck takes a value for a mistake in code: `'$HOME'`, `a,b` in an array, a setting called `continue`."""
+def test_bash_and_shellcheck_accept_odd_values(tmp_path: Path) -> None:
+    """shellcheck reports values as errors: `'$HOME'`, `a,b` in an array, a setting called `continue`."""
     script = tmp_path / "x.sh"
     given = {
         name: put("$HOME,`x` 'y' \"z\"")
@@ -216,7 +216,7 @@ def test_odd_values_keep_bash_and_shellcheck_quiet(tmp_path: Path) -> None:
 
 @quick
 @given(command=multiline.filter(str.strip), comment=lines, env=multiline)
-def test_the_header_tells_the_same_values(command: str, comment: str, env: str) -> None:
+def test_the_header_has_the_same_values(command: str, comment: str, env: str) -> None:
     script = render(command=command, comment=comment, env={"A": env})
     own = {"exp-name": "x", "command": command, "comment": comment, "env": {"A": env}}
     assert read_embedded(script, "x.sh").own == own
@@ -226,7 +226,7 @@ def test_the_header_tells_the_same_values(command: str, comment: str, env: str) 
 
 
 def directives(script: str) -> list[str]:
-    """All arguments that sbatch reads in a script: to its first line of code, at one argument a line."""
+    """All arguments that sbatch reads in a script: one per line, up to the first line of code."""
     found: list[str] = []
     for line in script.split("\n"):
         if line and not line.startswith("#"):
@@ -245,7 +245,7 @@ def accepts(name: str, text: str) -> bool:
     return True
 
 
-def test_directives_of_any_text_are_known() -> None:
+def test_directives_that_accept_any_text() -> None:
     free = {
         *("account", "begin", "chdir", "comment", "constraint", "deadline", "licenses", "mail_type", "mail_user"),
         *("partition", "qos", "reservation"),
@@ -282,7 +282,7 @@ def test_text_survives_a_directive_of_the_users_own(text: str) -> None:
 @quick
 @given(text=lines)
 @example(text=ODD)
-def test_text_survives_as_type_of_gpus(text: str) -> None:
+def test_text_survives_as_the_gpu_type(text: str) -> None:
     given: dict[str, Any] = {"num_gpus": 2, "gpu_type": text}
     assert f"--gpus-per-node={text}:2" in directives(render(**given))
     assert f"--gres=gpu:{text}:2" in directives(render(**given, gpu_directive="gres"))
@@ -291,8 +291,8 @@ def test_text_survives_as_type_of_gpus(text: str) -> None:
 @quick
 @given(text=lines.filter(lambda text: "\\" not in text and text.rstrip("/") != "." and text.strip("/")))
 @example(text=ODD.replace("\\", ""))
-def test_the_log_is_where_we_say(text: str) -> None:
-    """Slurm makes % of %%, and fills in other patterns; tests/slurm looks at the file itself."""
+def test_the_path_of_the_log(text: str) -> None:
+    """Slurm replaces %% by %, and expands other patterns; tests/slurm checks the file itself."""
     log = f"{text.rstrip('/')}/x_1"
     (plain,) = [word for word in directives(render(run_dir=text)) if word.startswith("--output=")]
     assert not re.search(r"%[^%]", plain.replace("%%", ""))
@@ -312,12 +312,12 @@ def test_a_log_that_slurm_cannot_write_is_refused() -> None:
     "name", sorted(by_directive() | {"exp_name", "gpu_type", "interface", "port_range", "run_dir"})
 )
 @pytest.mark.parametrize("text", ["a\n#SBATCH --uid=0", "a\rb", "a\x0bb", "a\x85b", "a\u2028b", "a\0b", "a\x1bb"])
-def test_no_value_begins_a_line_of_its_own(name: str, text: str) -> None:
+def test_no_value_starts_a_new_line(name: str, text: str) -> None:
     assert not accepts(name, text)
 
 
 @pytest.mark.parametrize("name", ["exp_name", "interface", "port_range"])
-def test_names_take_no_odd_text(name: str) -> None:
+def test_names_accept_no_odd_text(name: str) -> None:
     assert not [char for char in SPECIAL.replace("-", "") if accepts(name, f"{char}x{char}") and char not in "=:@^+."]
 
 

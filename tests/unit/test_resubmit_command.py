@@ -1,4 +1,4 @@
-"""`resubmit`: what is run again, as what, and how that is remembered. sbatch and squeue answer as they are told."""
+"""`resubmit`: the selected tasks, the new run, and its record. sbatch and squeue are fakes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from slurm_launch import LaunchSpec, render
-from slurm_launch.control import resubmit
+from slurm_launch.control import resubmit, task_history
 from slurm_launch.errors import UsageError
 from slurm_launch.runs import points_table
 from slurm_launch.runs import record as records
@@ -79,7 +79,7 @@ def new_run(answer: Answer) -> Run:
     return records.read(json.loads(answer.out)["record"])
 
 
-def test_a_plain_run_again(launcher: Launcher, launched: Any, slurm: Slurm) -> None:
+def test_resubmitting_a_run(launcher: Launcher, launched: Any, slurm: Slurm) -> None:
     old = launched("--mem", "4G", "--num-nodes", "3")
     before = {path: path.read_bytes() for path in Path.cwd().iterdir() if path.suffix == ".sh"}
     new = new_run(launcher("resubmit", "t", "--json", "--time", "2:00", "--hold"))
@@ -89,66 +89,68 @@ def test_a_plain_run_again(launcher: Launcher, launched: Any, slurm: Slurm) -> N
     assert all(path.read_bytes() == data for path, data in before.items()), "nothing of the old is touched"
     assert records.read(old.record).resubmitted == {"21": new.name}
     slurm.set({"21": "FAILED"})
-    assert f"  run again  as {new.name}\n" in launcher("status", "21").out
+    assert f"  rerun      as {new.name}\n" in launcher("status", "21").out
     assert json.loads(launcher("status", "21", "--json").out)["run_again_as"] == new.name
     assert launcher("resubmit", "21", "--parsable").out == "23\n"
 
 
-def test_it_goes_on_from_its_checkpoints(launcher: Launcher, launched: Any) -> None:
+def test_the_new_run_finds_the_checkpoints(launcher: Launcher, launched: Any) -> None:
     """Also the third run: the folder is the first one's."""
     old = launched("--requeue")
     folder = f"{old.run_dir}/{old.name}.run"
     assert "checkpoint-dir" not in new_run(launcher("resubmit", "21", "--json")).spec, "there is none yet"
     Path(folder).mkdir()
     answer = launcher("resubmit", "21", "--json")
-    assert f"the command finds its checkpoints in {folder}; --checkpoint-dir DIR begins anew" in answer.err
+    assert (
+        f"the command finds its checkpoints in {folder}; use --checkpoint-dir DIR to start from scratch" in answer.err
+    )
     second = new_run(answer)
     third = new_run(launcher("resubmit", str(second.job_id), "--json"))
     assert [run.spec["checkpoint-dir"] for run in (second, third)] == [folder, folder]
     assert new_run(launcher("resubmit", "21", "--json", "--checkpoint-dir", "new")).spec["checkpoint-dir"] == "new"
 
 
-def test_a_dry_run_tells_of_the_job_that_grows_it(launcher: Launcher, launched: Any, slurm: Slurm) -> None:
+def test_a_dry_run_reports_the_growing_job(launcher: Launcher, launched: Any, slurm: Slurm) -> None:
     launched()
     answer = launcher("resubmit", "21", "--grow", "1", "--dry-run")
-    assert "then a second job, t-grow, would be submitted, which grows it by 1 node\n" in answer.err
+    assert "a second job, t-grow, would then be submitted to add 1 node to its cluster\n" in answer.err
     assert len(slurm.submitted) == 1
 
 
 def test_only_if_it_failed(launcher: Launcher, launched: Any, slurm: Slurm) -> None:
     launched()
-    for state, words in (("RUNNING", "not over yet, so not run again: 21"), ("COMPLETED", "has failed\n")):
+    for state, words in (("RUNNING", "not ended yet, so not resubmitted: 21"), ("COMPLETED", "has no failed tasks\n")):
         slurm.set({"21": state})
         answer = launcher("resubmit", "21", "--failed")
         assert (answer.code, answer.out, words in answer.err) == (0, "", True), answer
     assert len(slurm.submitted) == 1
 
 
-def test_a_plain_run_of_which_nobody_knows(launcher: Launcher, launched: Any, slurm: Slurm) -> None:
+def test_a_run_with_an_unknown_outcome(launcher: Launcher, launched: Any, slurm: Slurm) -> None:
     launched()
     answer = launcher("resubmit", "21", "--failed")
-    assert (answer.code, "nobody knows how these ended: 21" in answer.err) == (2, True), answer.err
-    assert "leave --failed out" in answer.err
+    assert (answer.code, "unknown outcome: 21" in answer.err) == (2, True), answer.err
+    assert "leave out --failed" in answer.err
     assert launcher("resubmit", "21").code == 0
 
 
 ENDS = {"21_0": "COMPLETED", "21_1": "TIMEOUT", "21_2": "RUNNING", "21_3": "NODE_FAIL", "21_[4-5%2]": "PENDING"}
 
 
-def test_what_failed_of_an_array(launcher: Launcher, launched: Any, slurm: Slurm) -> None:
+def test_failed_tasks_of_an_array(launcher: Launcher, launched: Any, slurm: Slurm) -> None:
     old = launched("--array", "0-5%2")
     slurm.set(ENDS)
     answer = launcher("resubmit", "21", "--failed", "--json")
     new = new_run(answer)
     assert new.spec["array"] == "1,3%2", "the numbers are kept, and how many run at a time"
     assert "#SBATCH --array=1,3%2\n" in Path(new.script).read_text()
-    assert "not over yet, so not run again: 21_[2,4-5]" in answer.err
+    assert "not ended yet, so not resubmitted: 21_[2,4-5]" in answer.err
     assert json.loads(answer.out)["again"] == ["21_1", "21_3"]
     assert records.read(old.record).resubmitted == {"21_[1,3]": new.name}
     assert len(slurm.submitted) == 2
 
 
-def test_programs_are_told_where_the_logs_are(launcher: Launcher, launched: Any, slurm: Slurm) -> None:
+def test_json_has_the_paths_of_the_logs(launcher: Launcher, launched: Any, slurm: Slurm) -> None:
     """Of an array, too, where `log` is no file."""
     flags = ("--exp-name", "u", "--command", "true", "--json")
     slurm.set({"21": "RUNNING", "22_[0-1]": "PENDING", "23_[0-1]": "PENDING"})
@@ -168,7 +170,7 @@ def test_two_calls_in_a_row(launcher: Launcher, launched: Any, slurm: Slurm) -> 
     first = new_run(launcher("resubmit", "21", "--failed", "--json"))
     slurm.set({"22_[1,3]": "PENDING"})
     answer = launcher("resubmit", "21", "--failed")
-    assert (answer.code, answer.out, "nothing to run again" in answer.err) == (0, "", True), answer.err
+    assert (answer.code, answer.out, "nothing to resubmit" in answer.err) == (0, "", True), answer.err
     del slurm.states["22_[1,3]"]
     slurm.set({"22_1": "COMPLETED", "22_3": "CANCELLED"})
     second = new_run(launcher("resubmit", "21", "--failed", "--json"))
@@ -176,7 +178,7 @@ def test_two_calls_in_a_row(launcher: Launcher, launched: Any, slurm: Slurm) -> 
     assert records.read(old.record).resubmitted == {"21_[1,3]": first.name}
     assert records.read(first.record).resubmitted == {"22_3": second.name}, "where it was run last"
     slurm.set({"23_3": "RUNNING"})
-    assert "not over yet, so not run again: 23_3" in launcher("resubmit", "22", "--failed").err, "whichever is named"
+    assert "not ended yet, so not resubmitted: 23_3" in launcher("resubmit", "22", "--failed").err, "whichever is named"
     slurm.set({"23_3": "COMPLETED"})
     told = json.loads(launcher("resubmit", "21", "--failed", "--json").out)
     assert told == {"schema": 1, "name": None, "job_id": None, "again_of": old.name, "again": []}
@@ -191,12 +193,12 @@ def test_two_calls_in_a_row_by_name(launcher: Launcher, launched: Any, slurm: Sl
     slurm.set({"22_1": "COMPLETED", "22_3": "FAILED"})
     assert new_run(launcher("resubmit", "t", "--failed", "--json")).spec["array"] == "3"
     slurm.set({"23_3": "COMPLETED"})
-    assert "nothing to run again" in launcher("resubmit", "t", "--failed").err
+    assert "nothing to resubmit" in launcher("resubmit", "t", "--failed").err
     answer = launcher("resubmit", "t")
-    assert (answer.code, "'t' could be one of 3 runs" in answer.err) == (2, True), answer.err
+    assert (answer.code, "'t' matches 3 runs" in answer.err) == (2, True), answer.err
     launched("--array", "0-5")
     answer = launcher("resubmit", "t", "--failed")
-    assert (answer.code, "'t' could be one of 4 runs" in answer.err) == (2, True), answer.err
+    assert (answer.code, "'t' matches 4 runs" in answer.err) == (2, True), answer.err
 
 
 def test_from_another_directory(
@@ -223,23 +225,23 @@ def test_tasks_by_their_numbers(launcher: Launcher, launched: Any, slurm: Slurm)
     assert not (slurm.folder / "asked").exists(), "without --failed Slurm is not asked"
     slurm.set({"22_3": "FAILED", "22_9": "COMPLETED", "23_6": "FAILED", "24_[0,3,6,9]": "UNKNOWN"})
     answer = launcher("resubmit", "21", "--failed")
-    assert (answer.code, "nobody knows how these ended: 24_[0,3,6,9]" in answer.err) == (2, True), answer.err
-    assert "by --tasks" in answer.err
+    assert (answer.code, "unknown outcome: 24_[0,3,6,9]" in answer.err) == (2, True), answer.err
+    assert "with --tasks" in answer.err
 
 
 @pytest.mark.parametrize(
     ("words", "message", "hint"),
     [
         (("21", "--tasks", "1"), "has no task 1", "its tasks are 0,3,6,9"),
-        (("21", "--tasks", "9-0"), "9-0 runs backwards", "write 3,7"),
+        (("21", "--tasks", "9-0"), "9-0 is a descending range", "write 3,7"),
         (("21", "--tasks", ""), "a number is missing", "write 3,7"),
-        (("21", "--tasks", "x"), "'x' is no number", "write 3,7"),
-        (("21_3", "--tasks", "3"), "21_3 names tasks, and so does --tasks", "keep one"),
-        (("21", "--array", "0-3"), "--array cannot be changed", "--tasks chooses"),
-        (("21", "--json", "--parsable"), "exclude one another", "give one"),
-        (("21", "stray"), "unexpected word 'stray'", "--"),
+        (("21", "--tasks", "x"), "'x' is not a list of tasks", "write 3,7"),
+        (("21_3", "--tasks", "3"), "21_3 and --tasks both select tasks", "use one"),
+        (("21", "--array", "0-3"), "--array cannot be changed", "--tasks selects"),
+        (("21", "--json", "--parsable"), "are mutually exclusive", "use one"),
+        (("21", "stray"), "unexpected argument 'stray'", "--"),
         (("21", "--mem", "lots"), "--mem is not an amount of memory", "4G"),
-        (("nothing",), "no run is called 'nothing'", "list"),
+        (("nothing",), "no run has the name or job ID 'nothing'", "list"),
     ],
 )
 def test_bad_input(
@@ -253,14 +255,14 @@ def test_bad_input(
     assert len(slurm.submitted) == 1
 
 
-def test_tasks_of_a_run_that_has_none(launcher: Launcher, launched: Any) -> None:
+def test_tasks_of_a_run_that_is_not_an_array(launcher: Launcher, launched: Any) -> None:
     launched()
     answer = launcher("resubmit", "21", "--tasks", "0")
-    assert (answer.code, "is no array" in answer.err) == (2, True), answer.err
+    assert (answer.code, "is not an array" in answer.err) == (2, True), answer.err
 
 
 @pytest.mark.parametrize("words", [("21", "--failed"), ("21", "--tasks", "1"), ("21_2",)])
-def test_the_links_of_a_chain_are_not_run_again_one_by_one(
+def test_links_of_a_chain_are_not_resubmitted_separately(
     launcher: Launcher, launched: Any, slurm: Slurm, words: tuple[str, ...]
 ) -> None:
     old = launched("--array", "0-2%1")
@@ -276,7 +278,7 @@ def test_a_script_that_was_edited(launcher: Launcher, launched: Any) -> None:
     with Path(old.script).open("a") as script:
         script.write("echo mine\n")
     answer = launcher("resubmit", "21", "--tasks", "2,4", "--json")
-    assert f"without the edits. The edited one is run by: sbatch --array=2,4 {old.script}" in answer.err
+    assert f"without the edits. To submit the edited one: sbatch --array=2,4 {old.script}" in answer.err
     assert "echo mine" not in Path(new_run(answer).script).read_text()
 
 
@@ -294,7 +296,7 @@ def test_the_environment_cannot_change_the_tasks(
 
 
 def test_a_sweep_keeps_its_points(launcher: Launcher, launched: Any, slurm: Slurm) -> None:
-    """Also when its file says something else now, or is gone."""
+    """Even if its file has changed or is missing."""
     Path("points.csv").write_text("lr,seed\n" + "".join(f"1e-{n},{n}\n" for n in range(6)))
     flags = ("--sweep-file", "points.csv", "--max-parallel", "2", "--command", "train {lr}")
     old = new_run(launcher("--exp-name", "t", "--json", *flags))
@@ -314,7 +316,7 @@ def test_a_sweep_keeps_its_points(launcher: Launcher, launched: Any, slurm: Slur
     assert again.array == "1,4%1"
 
 
-def test_a_long_list_is_cut(launcher: Launcher, launched: Any, slurm: Slurm) -> None:
+def test_a_long_list_is_shortened(launcher: Launcher, launched: Any, slurm: Slurm) -> None:
     launched("--array", "0-4000:2")
     for words in (("21", "--failed"), ("21", "--tasks", "1")):
         answer = launcher("resubmit", *words)
@@ -330,7 +332,7 @@ def test_a_dry_run(launcher: Launcher, launched: Any, slurm: Slurm) -> None:
     assert records.read(old.record).resubmitted == {}
 
 
-def test_a_template_of_ones_own_is_used_again(launcher: Launcher, launched: Any) -> None:
+def test_a_custom_template_is_used_again(launcher: Launcher, launched: Any) -> None:
     Path("mine.j2").write_text("#!/bin/bash\n# spec: {{ embedded }}\n{{ directives }}\necho MINE\n")
     launched("--template", "mine.j2")
     assert "echo MINE" in Path(new_run(launcher("resubmit", "21", "--json")).script).read_text()
@@ -344,23 +346,23 @@ def test_sbatch_refuses(launcher: Launcher, launched: Any, slurm: Slurm) -> None
     assert records.read(old.record).resubmitted == {}, "nothing was run again"
 
 
-def test_somebody_elses_and_lost_files(launcher: Launcher, launched: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_others_and_missing_files(launcher: Launcher, launched: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     old = launched()
     monkeypatch.setattr("getpass.getuser", lambda: "you")
     answer = launcher("resubmit", "21")
-    assert (answer.code, f"{old.name} is a run of me's" in answer.err) == (2, True), answer.err
+    assert (answer.code, f"{old.name} belongs to me" in answer.err) == (2, True), answer.err
     assert f"render --from {old.script}" in answer.err
     monkeypatch.setattr("getpass.getuser", lambda: "me")
     Path(old.script).rename("away")
     answer = launcher("resubmit", "21")
-    assert (answer.code, "the run's script is gone" in answer.err) == (2, True), answer.err
+    assert (answer.code, "the run's script is missing" in answer.err) == (2, True), answer.err
     Path(old.script).write_text("#!/bin/bash\necho what\n")
     answer = launcher("resubmit", "21")
-    assert (answer.code, "no script of slurm-launch" in answer.err) == (2, True), answer.err
+    assert (answer.code, "was not generated by slurm-launch" in answer.err) == (2, True), answer.err
     Path("away").rename(old.script)
     Path(old.record).unlink()
     answer = launcher("resubmit", old.script)
-    assert (answer.code, "no record beside this file" in answer.err) == (2, True), answer.err
+    assert (answer.code, "no record next to this file" in answer.err) == (2, True), answer.err
 
 
 def test_the_directory_is_gone(launcher: Launcher, launched: Any, tmp_path: Path, monkeypatch: Any) -> None:
@@ -368,7 +370,7 @@ def test_the_directory_is_gone(launcher: Launcher, launched: Any, tmp_path: Path
     Path.cwd().rename(tmp_path / "moved")
     monkeypatch.chdir(tmp_path / "moved")
     answer = launcher("resubmit", f"{old.name}.json")
-    assert (answer.code, "the directory of the launch does not exist any more" in answer.err) == (2, True), answer.err
+    assert (answer.code, "the submit directory no longer exists" in answer.err) == (2, True), answer.err
 
 
 # The chain
@@ -384,11 +386,11 @@ def chain(tmp_path: Path, *links: dict[str, str]) -> list[Run]:
 
 def lasts(found: list[Run], numbers: list[int] | None = None) -> list[tuple[str, list[Any], str | None]]:
     by_name = {run.name: run for run in found}
-    told = resubmit.last_runs(found[0], numbers or list(range(10)), lambda _, name: by_name.get(name))
+    told = task_history.latest_runs(found[0], numbers or list(range(10)), lambda _, name: by_name.get(name))
     return [(last.run.name, last.numbers, last.lost) for last in told]
 
 
-def test_where_a_task_was_run_last(tmp_path: Path) -> None:
+def test_the_run_in_which_a_task_ran_last(tmp_path: Path) -> None:
     found = chain(tmp_path, {"10_[1-3]": "b", "10_2": "c"}, {"11_3": "c"}, {})
     assert lasts(found) == [("a", [0, 4, 5, 6, 7, 8, 9], None), ("b", [1], None), ("c", [2, 3], None)]
     assert lasts(found, [2, 3]) == [("c", [2, 3], None)]
@@ -407,29 +409,29 @@ def test_the_newest_note_counts(tmp_path: Path) -> None:
     (run,) = chain(tmp_path, {"10_[1-2]": "b"})
     records.write(run)
     new = replace(run, name="c")
-    resubmit.note([resubmit.Last(run, [1])], new)
-    resubmit.note([resubmit.Last(run, [1, 2])], replace(run, name="d"))
+    task_history.record_resubmission([task_history.LatestRun(run, [1])], new)
+    task_history.record_resubmission([task_history.LatestRun(run, [1, 2])], replace(run, name="d"))
     after = records.read(run.record)
     assert after.resubmitted == {"10_1": "c", "10_[1-2]": "d"}
-    assert after.run_again() == {"10_1": "d", "10_2": "d"}
+    assert after.resubmitted_as() == {"10_1": "d", "10_2": "d"}
 
 
 @pytest.mark.parametrize("numbers", [[3], [3, 7], [0, 1, 2, 5], list(range(0, 40, 2))])
 def test_numbers_as_sbatch_reads_them(numbers: list[int]) -> None:
-    assert array_ids.array_numbers(resubmit.spelled(numbers)) == numbers
+    assert array_ids.array_numbers(resubmit.array_text(numbers)) == numbers
 
 
-def test_an_old_record_knows_no_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_record_without_a_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("getpass.getuser", lambda: "alice")
     run = some_run(tmp_path)
     Path(run.script).write_text(render(LaunchSpec(exp_name="t", command="true")))
-    assert resubmit.origin(run).edited is False
-    assert resubmit.origin(replace(run, script_sha256="0" * 64)).edited is True
-    with pytest.raises(UsageError, match="is a run of bob's"):
-        resubmit.origin(replace(run, user="bob"))
+    assert resubmit.read_script(run).edited is False
+    assert resubmit.read_script(replace(run, script_sha256="0" * 64)).edited is True
+    with pytest.raises(UsageError, match="belongs to bob"):
+        resubmit.read_script(replace(run, user="bob"))
 
 
-def test_what_it_waited_for_is_over(launcher: Launcher, launched: Any) -> None:
+def test_past_dependencies_are_dropped(launcher: Launcher, launched: Any) -> None:
     """Not even looked up: by now the name may be that of several runs, the new one's own forerunner among them."""
     launched()  # job 21
     waiting = launched("--exp-name", "t-eval", "--after-ok", "t", "--dependency", "after:9", "--singleton")
@@ -438,7 +440,7 @@ def test_what_it_waited_for_is_over(launcher: Launcher, launched: Any) -> None:
     again = new_run(answer)
     assert "#SBATCH --dependency=singleton\n" in Path(again.script).read_text()
     assert "after" not in json.dumps(again.spec)
-    assert f"--dependency after:9, --after-ok t: {waiting.name} waited for it, the new run does not" in answer.err
+    assert f"--dependency after:9, --after-ok t: used by {waiting.name}, not by the new run" in answer.err
     answer = launcher("resubmit", waiting.name, "--json", "--after-any", "21", "--no-singleton")
     assert "#SBATCH --dependency=afterany:21\n" in Path(new_run(answer).script).read_text()
     assert "waited for" not in answer.err

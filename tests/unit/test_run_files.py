@@ -58,7 +58,7 @@ def test_the_mode_does_not_depend_on_the_umask(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".sh", ".log", ".json", ".ray"])
-def test_any_file_of_the_name_is_a_clash(folder: Path, suffix: str) -> None:
+def test_any_file_with_the_name_is_a_conflict(folder: Path, suffix: str) -> None:
     other = folder / f"test_20261116-090507{suffix}"
     other.write_text("precious")
     files = run_files.create_script(folder, "test", WHEN, lambda name: name)
@@ -67,19 +67,19 @@ def test_any_file_of_the_name_is_a_clash(folder: Path, suffix: str) -> None:
     assert other.read_text() == "precious"
 
 
-def test_suffixes_go_on(folder: Path) -> None:
+def test_suffixes_continue(folder: Path) -> None:
     found = [run_files.create_script(folder, "t", WHEN, lambda name: name).name for _ in range(4)]
     assert found == [f"t_20261116-090507{suffix}" for suffix in ("", "-2", "-3", "-4")]
 
 
-def test_a_link_in_the_way_is_not_followed(folder: Path) -> None:
+def test_an_existing_link_is_not_followed(folder: Path) -> None:
     (folder / "t_20261116-090507.sh").symlink_to(folder / "elsewhere")
     assert run_files.create_script(folder, "t", WHEN, lambda name: name).name.endswith("-2")
     assert not (folder / "elsewhere").exists()
 
 
-def test_a_name_lost_to_another_process_is_rendered_anew(folder: Path) -> None:
-    """The other one comes between our look and our write."""
+def test_a_name_lost_to_another_process_is_rendered_again(folder: Path) -> None:
+    """The other process creates its file between the check and the write."""
 
     def text_of(name: str) -> str:
         if not name.endswith("-2"):
@@ -91,10 +91,10 @@ def test_a_name_lost_to_another_process_is_rendered_anew(folder: Path) -> None:
     assert (folder / "t_20261116-090507.sh").read_text() == "theirs"
 
 
-def test_a_file_server_that_sees_late(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """NFS may deny for a while what another host has made; the creation itself tells."""
+def test_a_file_server_with_a_stale_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFS may hide for a while what another host has created; the exclusive creation detects it."""
     (folder / "t_20261116-090507.sh").write_text("theirs")
-    monkeypatch.setattr(run_files.Files, "taken", lambda _: False)
+    monkeypatch.setattr(run_files.RunFiles, "taken", lambda _: False)
     assert run_files.create_script(folder, "t", WHEN, lambda name: name).name == "t_20261116-090507-2"
     assert (folder / "t_20261116-090507.sh").read_text() == "theirs"
 
@@ -120,7 +120,7 @@ def test_many_processes_at_once(folder: Path) -> None:
     assert all((folder / f"{name}.sh").read_text() == name * 1000 for name in names)
 
 
-def test_the_record_appears_whole_and_is_never_overwritten(folder: Path) -> None:
+def test_the_record_is_created_atomically_and_never_overwritten(folder: Path) -> None:
     record = folder / "t.json"
     run_files.write_record(record, b"first")
     assert mode(record) == 0o600
@@ -146,7 +146,7 @@ def test_a_file_system_without_hard_links(folder: Path, monkeypatch: pytest.Monk
     assert entries(folder) == ["t.json"]
 
 
-def test_directories_are_made_with_their_parents_and_unmade(folder: Path) -> None:
+def test_directories_are_created_with_their_parents_and_removed(folder: Path) -> None:
     made = run_files.make_directory(folder / "a/b/c")
     assert made == [folder / "a", folder / "a/b", folder / "a/b/c"]
     assert run_files.make_directory(folder / "a/b/c") == []
@@ -165,8 +165,8 @@ def test_a_file_in_place_of_the_directory(folder: Path, below: str) -> None:
     assert "--run-dir" in str(caught.value.hint)
 
 
-def test_a_directory_that_takes_no_files() -> None:
-    """/proc refuses everybody, root too."""
+def test_a_directory_that_is_not_writable() -> None:
+    """/proc refuses all users, including root."""
     with pytest.raises(UsageError, match="cannot write"):
         run_files.make_directory(Path("/proc/runs"))
     with pytest.raises(UsageError, match="cannot write"):
@@ -180,7 +180,7 @@ def test_a_missing_directory_is_an_error_of_its_own(folder: Path) -> None:
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 64 kB."""
+    """A file system of 64 kB."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
@@ -206,7 +206,7 @@ def test_a_full_disk_leaves_nothing_half_written(tiny: Path) -> None:
 
 
 def test_a_disk_that_is_full_only_at_fsync(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As NFS and quotas tell it."""
+    """As NFS and quotas report it."""
 
     def full(_: int) -> None:
         raise OSError(errno.EDQUOT, "Disk quota exceeded")

@@ -1,4 +1,4 @@
-"""What Slurm is asked, and what its answers mean."""
+"""Slurm's commands and the parsers of their output."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_sbatch_argv() -> None:
     assert sbatch.sbatch_argv("/d/x.sh", hold=True) == ["sbatch", "--parsable", "--hold", "/d/x.sh"]
 
 
-def test_questions_go_to_the_cluster_of_the_job() -> None:
+def test_queries_name_the_cluster_of_the_job() -> None:
     assert jobs.show_job_argv("12") == ["scontrol", "show", "job", "-o", "12"]
     assert jobs.show_job_argv("12", "west") == ["scontrol", "-M", "west", "show", "job", "-o", "12"]
     assert jobs.sacct_argv("12", "west")[:3] == ["sacct", "-M", "west"]
@@ -56,16 +56,16 @@ def test_parse_job_id(said: str, expected: tuple[str, str | None] | None) -> Non
     assert sbatch.parse_job_id(said) == expected
 
 
-def test_scrub_removes_what_an_outer_job_left() -> None:
+def test_submit_env_removes_variables_of_an_outer_job() -> None:
     outer = ["SLURM_JOB_ID", "SLURM_CPU_BIND", "SRUN_CPUS_PER_TASK", "PMI_RANK", "PMI2_X", "PMIX_RANK", "SBATCH_QOS"]
     kept = {"PATH": "/bin", "SLURMISH": "1", "PMIDNIGHT": "1", "SLURM_CONF": "/etc/s.conf", "SLURM_JWT": "t"}
-    clean, dropped = slurm_environment.scrub(dict.fromkeys(outer, "1") | kept)
+    clean, dropped = slurm_environment.submit_env(dict.fromkeys(outer, "1") | kept)
     assert clean == kept
     assert dropped.names == tuple(sorted(outer))
 
 
-def test_scrub_removes_an_outer_ray_and_never_shows_its_token() -> None:
-    clean, dropped = slurm_environment.scrub(
+def test_submit_env_removes_an_outer_ray_and_never_shows_its_token() -> None:
+    clean, dropped = slurm_environment.submit_env(
         {"RAY_ADDRESS": "u:secret@h:1", "RAY_AUTH_TOKEN": "secret", "RAY_DEDUP_LOGS": "0"}
     )
     assert clean == {"RAY_DEDUP_LOGS": "0"}
@@ -84,38 +84,38 @@ def test_scrub_removes_an_outer_ray_and_never_shows_its_token() -> None:
         ("SBATCH_ARRAY_INX", "use --array"),
         ("SBATCH_NO_REQUEUE", "use --requeue or --no-requeue"),
         ("SBATCH_JOB_NAME", "use --exp-name"),
-        ("SBATCH_OUTPUT", "--run-dir says where the log goes"),
+        ("SBATCH_OUTPUT", "use --run-dir for the directory of the log"),
         ("SBATCH_GPU_FREQ", "use --sbatch gpu-freq=..."),
         ("SBATCH_CLUSTERS", "use --sbatch clusters=..."),
         ("SLURM_HINT", "use --sbatch hint=..."),
     ],
 )
-def test_a_variable_that_would_have_changed_the_job_is_told(variable: str, instead: str) -> None:
-    _, dropped = slurm_environment.scrub({variable: "value"})
+def test_a_note_for_each_removed_variable_that_changes_a_job(variable: str, instead: str) -> None:
+    _, dropped = slurm_environment.submit_env({variable: "value"})
     assert hints.notes(dropped) == [f"{variable}='value' is not passed on to sbatch: {instead}"]
 
 
 def test_inside_a_job_its_own_variables_are_one_line() -> None:
     env = {"SLURM_JOB_ID": "77", "SLURM_NTASKS": "4", "SLURM_UMASK": "0022", "SBATCH_MEM_BIND_TYPE": "none", "A": "b"}
-    clean, dropped = slurm_environment.scrub(env)
+    clean, dropped = slurm_environment.submit_env(env)
     assert clean == {"A": "b"}
     assert hints.notes(dropped) == ["submitting from within job 77: its SLURM_* variables are not passed on"]
 
 
-def test_nothing_dropped_nothing_told() -> None:
-    assert hints.notes(slurm_environment.scrub({"PATH": "/bin"})[1]) == []
-    assert hints.notes(slurm_environment.scrub({"SBATCH_PARTITION": ""})[1]) == []
+def test_no_note_without_removed_variables() -> None:
+    assert hints.notes(slurm_environment.submit_env({"PATH": "/bin"})[1]) == []
+    assert hints.notes(slurm_environment.submit_env({"SBATCH_PARTITION": ""})[1]) == []
 
 
 def test_the_users_cluster_is_kept_unless_the_script_names_one() -> None:
     env = {"SLURM_CLUSTERS": "west"}
-    assert slurm_environment.scrub(env)[0] == env
-    clean, dropped = slurm_environment.scrub(env, {"clusters": "east"})
+    assert slurm_environment.submit_env(env)[0] == env
+    clean, dropped = slurm_environment.submit_env(env, {"clusters": "east"})
     assert clean == {}
     assert "SLURM_CLUSTERS" in hints.notes(dropped)[0]
 
 
-def test_queries_are_not_bent_by_the_users_defaults() -> None:
+def test_queries_ignore_the_users_defaults() -> None:
     env = {"SACCT_FORMAT": "x", "SLURM_CLUSTERS": "west", "SLURM_CONF": "/c", "SLURM_TIME_FORMAT": "%s", "HOME": "/h"}
     ours = {"SLURM_TIME_FORMAT": "standard", "TZ": "UTC0", "SLURM_BITSTR_LEN": "0"}
     assert slurm_environment.query_env(env) == {"SLURM_CONF": "/c", "HOME": "/h"} | ours
@@ -141,25 +141,25 @@ def test_queries_are_not_bent_by_the_users_defaults() -> None:
         ("Batch job submission failed: Job dependency problem", "--dependency"),
         ("Batch job submission failed: Invalid job array specification", "--array"),
         ("sbatch: unrecognized option '--nosuch'", "--no-sbatch"),
-        ("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", "limit of yours"),
+        ("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", "reached a limit"),
     ],
 )
-def test_hints_for_what_sbatch_says(stderr: str, flag: str) -> None:
+def test_hints_for_messages_of_sbatch(stderr: str, flag: str) -> None:
     assert flag in str(hints.hint_for(stderr))
     assert not sbatch.is_unreachable(stderr)
 
 
-def test_no_hint_for_what_nobody_foresaw() -> None:
+def test_no_hint_for_an_unknown_message() -> None:
     assert hints.hint_for("sbatch: error: the moon is full") is None
 
 
-def test_unreachable_is_not_refused() -> None:
+def test_unreachable_and_rejected_are_distinguished() -> None:
     down = "Batch job submission failed: Unable to contact slurm controller (connect failure)"
     assert sbatch.is_unreachable(down)
-    assert not sbatch.is_lost(down)
+    assert not sbatch.is_answer_lost(down)
     late = "Batch job submission failed: Socket timed out on send/recv operation"
     assert sbatch.is_unreachable(late)
-    assert sbatch.is_lost(late)
+    assert sbatch.is_answer_lost(late)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_how_a_job_ended(line: str, expected: JobState, code: int | None) -> Non
 @pytest.mark.parametrize(
     "state", ["PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "REQUEUED", "STOPPED"]
 )
-def test_not_ended(state: str) -> None:
+def test_states_that_are_not_final(state: str) -> None:
     (found,) = jobs.parse_show_job(shown("1", state, "JobHeldUser"))
     assert not found.ended
     assert found.code is None
@@ -207,12 +207,12 @@ def test_tasks_of_an_array_by_their_numbers() -> None:
     assert [(s.id, s.ended) for s in jobs.parse_show_job(text)] == [("2_[3-9%2]", False), ("2_1", True)]
 
 
-def test_output_that_is_none_of_scontrols() -> None:
+def test_output_that_is_not_from_scontrol() -> None:
     assert jobs.parse_show_job("") == []
     assert jobs.parse_show_job("No jobs in the system\n") == []
 
 
-def test_gone() -> None:
+def test_a_job_that_slurmctld_does_not_know() -> None:
     assert jobs.is_gone("slurm_load_jobs error: Invalid job id specified\n")
     assert not jobs.is_gone("slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n")
 
@@ -248,7 +248,7 @@ def test_squeue(status: str, code: int, signal: int) -> None:
     )
 
 
-def test_scontrol_tells_whose_job_it_is() -> None:
+def test_the_user_in_the_output_of_scontrol() -> None:
     (state,) = jobs.parse_show_job(shown("12", "RUNNING"))
     assert (state.user, state.name, state.script, state.restarts) == ("alice", "a.sh", "/home/alice/a.sh 3", 0)
     assert state.submitted == datetime(2026, 11, 16, 1, 50, 35, tzinfo=timezone.utc)

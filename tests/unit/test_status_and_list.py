@@ -1,10 +1,12 @@
-"""`status` and `list`, with scripted answers of squeue and sacct on the PATH."""
+"""`status` and `list`, with scripted output of squeue and sacct on the PATH."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -14,7 +16,7 @@ from typing import Any
 import pytest
 
 from slurm_launch.errors import UsageError
-from slurm_launch.runs import index, points_table
+from slurm_launch.runs import index, log_phases, points_table
 from slurm_launch.runs import record as records
 from slurm_launch.runs.record import Run
 from slurm_launch.status import report, task_points
@@ -38,7 +40,7 @@ END = """\
 
 @pytest.fixture(autouse=True)
 def slurm_is_in_greenwich(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Slurm's times are local ones."""
+    """Slurm reports local times."""
     with monkeypatch.context() as patch:
         patch.setenv("TZ", "UTC")
         time.tzset()
@@ -66,7 +68,7 @@ def launched(tmp_path: Path) -> Callable[..., Run]:
 
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """Put a squeue and a sacct on the PATH that answer as told; returns the file of their calls."""
+    """Put a squeue and a sacct with scripted output on the PATH; returns the file that records their calls."""
 
     def make(squeue: str = "", sacct: str = "", code: int = 0, stderr: str = "") -> Path:
         programs, calls = tmp_path / "bin", tmp_path / "calls"
@@ -93,15 +95,15 @@ def accounted(run: Run, state: str, code: str = "0:0") -> str:
     return f"{run.job_id}|{state}|{code}|2|n[1-2]|main|me|{times}|{run.exp_name}|sbatch --parsable {run.script}\n"
 
 
-def test_a_run_that_waits(launcher: Launcher, launched: Any, slurm: Any) -> None:
+def test_a_pending_run(launcher: Launcher, launched: Any, slurm: Any) -> None:
     slurm(queued(launched(), "PENDING", reason="Resources"))
     answer = launcher("status")
     assert answer.code == 0
-    assert "PENDING: it is the next one, and waits for nodes to become free (Resources)" in answer.out
+    assert "PENDING: next to start, as soon as nodes are free (Resources)" in answer.out
     assert "  start      2020-03-04 09:00:00" in answer.out
 
 
-def test_a_run_that_runs(launcher: Launcher, launched: Any, slurm: Any) -> None:
+def test_a_running_run(launcher: Launcher, launched: Any, slurm: Any) -> None:
     run = launched()
     slurm(queued(run, "RUNNING"))
     Path(run.log).write_text(PHASES.format("2020-03-04T09:00") + "hello\n")
@@ -109,12 +111,10 @@ def test_a_run_that_runs(launcher: Launcher, launched: Any, slurm: Any) -> None:
     assert (told["address"], told["client_address"]) == ("10.0.0.1:2400", "ray://10.0.0.1:2401")
     assert (told["dashboard_url"], told["phase"], told["joined"]) == ("http://127.0.0.1:2402", "command", ["n1", "n2"])
     assert told["times"]["head_ready"] == "2020-03-04T09:00:05+00:00"
-    assert "runs: the command is at work" in launcher("status", "t").out
+    assert "RUNNING: running your command" in launcher("status", "t").out
 
 
-def test_a_run_that_failed_is_remembered_when_slurm_has_forgotten_it(
-    launcher: Launcher, launched: Any, slurm: Any
-) -> None:
+def test_a_failed_run_is_shown_from_the_saved_record(launcher: Launcher, launched: Any, slurm: Any) -> None:
     run = launched()
     Path(run.log).write_text((PHASES + END).format("2020-03-04T09:00"))
     slurm(queued(run, "FAILED", code="72:0", end="2020-03-04T09:00:40"))
@@ -128,13 +128,52 @@ def test_a_run_that_failed_is_remembered_when_slurm_has_forgotten_it(
     Path(run.log).unlink()
     slurm("", code=1, stderr="Unable to contact slurm controller")
     second = launcher("status")
-    assert (second.code, "FAILED: failed with exit code 72 (Slurm has forgotten it" in second.out) == (0, True)
+    words = "FAILED: failed with exit code 72 (from the saved record; Slurm no longer lists this job)"
+    assert (second.code, words in second.out) == (0, True)
+
+
+def test_explain_saves_the_times_of_the_log(launcher: Launcher, launched: Any, slurm: Any) -> None:
+    """As `status` does, so that they are known when the log is deleted."""
+    run = launched()
+    Path(run.log).write_text((PHASES + END).format("2020-03-04T09:00"))
+    slurm(queued(run, "FAILED", code="72:0", end="2020-03-04T09:00:40"))
+    assert launcher("explain", "12").out.startswith("n2 was lost\n")
+    assert list(records.read(run.record).tasks["12"]["times"]) == list(TIMES)
+
+
+def test_the_log_of_a_purged_job_is_parsed_once(
+    launcher: Launcher, launched: Any, slurm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = launched()
+    text = (PHASES + END).format("2020-03-04T09:00")
+    Path(run.log).write_text(text)
+    slurm()
+    parsed: Counter[str] = Counter()
+    parse = log_phases.phase_of
+
+    def counted(line: str) -> log_phases.Phase | None:
+        parsed[line] += 1
+        return parse(line)
+
+    monkeypatch.setattr(log_phases, "phase_of", counted)
+    assert "FAILED: failed with exit code 72: n2 was lost (from the log;" in launcher("status", "12").out
+    assert {parsed[line] for line in text.splitlines()} == {1}
+
+
+def test_explain_saves_the_times_in_a_long_log(launcher: Launcher, launched: Any, slurm: Any) -> None:
+    """`explain` reads only parts of a log this long; the times in it are saved all the same."""
+    run = launched()
+    phases, end = (text.format("2020-03-04T09:00") for text in (PHASES, END))
+    Path(run.log).write_text(phases + "x\n" * 2_500_000 + end)
+    slurm()
+    launcher("explain", "12")
+    assert {"command-start", "ended"} <= records.read(run.record).tasks["12"]["times"].keys()
 
 
 @pytest.mark.parametrize(
-    ("stderr", "expected"), [("slurm_load_jobs error: Invalid job id specified", "UNKNOWN: has left the queue")]
+    ("stderr", "expected"), [("slurm_load_jobs error: Invalid job id specified", "UNKNOWN: left the queue")]
 )
-def test_without_a_trace_nothing_is_claimed(
+def test_a_job_that_no_source_knows_is_unknown(
     launcher: Launcher, launched: Any, slurm: Any, stderr: str, expected: str
 ) -> None:
     launched()
@@ -142,7 +181,7 @@ def test_without_a_trace_nothing_is_claimed(
     assert expected in launcher("status").out
 
 
-def test_slurm_does_not_answer(launcher: Launcher, launched: Any, slurm: Any) -> None:
+def test_slurmctld_cannot_be_reached(launcher: Launcher, launched: Any, slurm: Any) -> None:
     launched()
     slurm("", code=1, stderr="slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
     answer = launcher("status")
@@ -154,7 +193,7 @@ def test_slurm_does_not_answer(launcher: Launcher, launched: Any, slurm: Any) ->
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can write to somebody else's record")
 def test_root_leaves_the_record_of_another_user_alone(launcher: Launcher, launched: Any, slurm: Any) -> None:
-    """Else its owner could not read it any more."""
+    """Otherwise its owner could no longer read it."""
     run = launched()
     os.chown(run.record, 65534, 65534)
     os.chmod(run.record, 0o644)
@@ -164,11 +203,11 @@ def test_root_leaves_the_record_of_another_user_alone(launcher: Launcher, launch
         assert launcher(verb, run.record).code == 0
     status = os.stat(run.record)
     assert (status.st_uid, status.st_mode & 0o777, Path(run.record).read_bytes()) == (65534, 0o644, before)
-    with pytest.raises(UsageError, match="somebody else's"):
+    with pytest.raises(UsageError, match="belongs to another user"):
         records.update(run)
 
 
-def test_who_was_cancelled_in_json(launcher: Launcher, launched: Any, slurm: Any) -> None:
+def test_canceled_tasks_in_json(launcher: Launcher, launched: Any, slurm: Any) -> None:
     when = "2020-03-04T09:00:30+00:00"
     run = launched(spec={"array": "0-1"}, cancelled={"12_0": when})
     slurm(queued(run, "FAILED", "75:0", task="_0") + queued(run, "FAILED", "75:0", task="_1"))
@@ -201,10 +240,10 @@ def test_list(launcher: Launcher, launched: Any, slurm: Any) -> None:
     assert [(one["exp_name"], one["state"]) for one in told] == [("many", "5 PENDING, 1 RUNNING"), ("bad", "FAILED")]
     assert len(launcher("list", "--exp", "good").out.splitlines()) == 2
     assert len(launcher("list", "-n", "1").out.splitlines()) == 2
-    assert "no runs like that" in launcher("list", "--since", "1s").err
+    assert "no matching runs" in launcher("list", "--since", "1s").err
 
 
-def test_a_thousand_runs_are_two_questions(launcher: Launcher, launched: Any, slurm: Any) -> None:
+def test_a_thousand_runs_take_two_queries(launcher: Launcher, launched: Any, slurm: Any) -> None:
     for number in range(1000):
         launched(f"e{number}", str(number + 1), f"2020-03-04T{number // 60:02}:{number % 60:02}:00+00:00")
     calls = slurm()
@@ -213,7 +252,7 @@ def test_a_thousand_runs_are_two_questions(launcher: Launcher, launched: Any, sl
     assert calls.read_text().split() == ["squeue", "sacct"]
 
 
-def test_a_task_that_waits_with_others(launcher: Launcher, launched: Any, slurm: Any) -> None:
+def test_one_of_several_pending_tasks(launcher: Launcher, launched: Any, slurm: Any) -> None:
     run = launched(spec={"array": "0-9"})
     slurm(queued(run, "RUNNING", task="_0") + queued(run, "PENDING", reason="Priority", task="_[1-9]"))
     told = json.loads(launcher("status", "12_5", "--json").out)["tasks"]
@@ -221,26 +260,26 @@ def test_a_task_that_waits_with_others(launcher: Launcher, launched: Any, slurm:
         ("12_5", "PENDING", run.log.replace(".log", "_5.log"))
     ]
     explained = launcher("explain", "12_5")
-    assert (explained.code, "without a trace" in explained.out) == (0, False), explained
-    assert "it waits: jobs with a higher priority" in explained.out
+    assert (explained.code, "its final state is unknown" in explained.out) == (0, False), explained
+    assert "still pending: jobs with a higher priority" in explained.out
     inside = launcher("attach", "12_5")
-    assert (inside.code, "job 12_5 waits" in inside.err) == (7, True), inside.err
+    assert (inside.code, "job 12_5 is pending" in inside.err) == (7, True), inside.err
     log = launcher("logs", "12_5")
-    assert (log.code, "there is no log yet: job 12_5 waits" in log.err) == (7, True), log.err
+    assert (log.code, "there is no log yet: job 12_5 is pending" in log.err) == (7, True), log.err
     for verb in ("status", "explain", "attach", "logs"):
         answer = launcher(verb, "12_10")
         assert (answer.code, "there is no task 12_10" in answer.err) == (2, True), answer.err
     for verb in ("attach", "logs", "watch"):
         answer = launcher(verb, "12_[3-5]")
-        assert (answer.code, "12_[3-5] are 3 tasks" in answer.err) == (2, True), answer.err
+        assert (answer.code, "12_[3-5] names 3 tasks" in answer.err) == (2, True), answer.err
 
 
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (("list", "--state", "ill"), "no state is called 'ill'"),
-        (("list", "--since", "soon"), "no time can be read from 'soon'"),
-        (("status", "nothing"), "no run is called 'nothing'"),
+        (("list", "--state", "ill"), "unknown state 'ill'"),
+        (("list", "--since", "soon"), "'soon' is not a time"),
+        (("status", "nothing"), "no run has the name or job ID 'nothing'"),
         (("status", "./x.json"), "cannot read the record"),
         (("status", "12_9"), "there is no task 12_9"),
     ],
@@ -252,14 +291,13 @@ def test_bad_input(launcher: Launcher, launched: Any, slurm: Any, argv: tuple[st
     assert "Traceback" not in answer.err
 
 
-def test_a_job_in_the_queue_brings_its_run_back(
+def test_a_queued_job_restores_its_run_in_the_index(
     launcher: Launcher, launched: Any, slurm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The index is lost, and we are in another directory."""
     monkeypatch.setattr("getpass.getuser", lambda: "me")
     run = launched()
-    for path in (tmp_path / "home").rglob("runs.jsonl"):
-        path.unlink()
+    shutil.rmtree(tmp_path / "home/.local/state/slurm-launch")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     calls = slurm(queued(run, "RUNNING"))
@@ -272,7 +310,7 @@ def test_a_job_in_the_queue_brings_its_run_back(
 
 def test_nothing_yet(launcher: Launcher) -> None:
     assert launcher("status").code == 2
-    assert "no runs: launch one" in launcher("list").err
+    assert "no runs yet" in launcher("list").err
 
 
 def test_a_damaged_record_does_not_hide_the_others(launcher: Launcher, launched: Any, slurm: Any) -> None:
@@ -281,7 +319,7 @@ def test_a_damaged_record_does_not_hide_the_others(launcher: Launcher, launched:
     Path(broken.record).write_text('{"schema": 1, "name"')
     answer = launcher("list")
     assert "good_20200304-090000" in answer.out
-    assert "1 record cannot be read" in answer.err
+    assert "cannot read 1 record;" in answer.err
 
 
 @pytest.mark.parametrize(
@@ -306,12 +344,12 @@ def test_bars_of_a_run_that_is_not_over() -> None:
     assert rows == ["in the queue       ####  20 s", "environment, head  ####  20 s so far"]
 
 
-def test_a_path_where_one_may_not_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: Launcher) -> None:
+def test_a_path_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: Launcher) -> None:
     def refused(*_: Any, **__: Any) -> Any:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "stat", refused)
-    for suffix, words in ((".json", "cannot read the record"), (".log", "none that you may look at")):
+    for suffix, words in ((".json", "cannot read the record"), (".log", "no permission to see it")):
         answer = launcher("status", f"/secret/x{suffix}")
         assert (answer.code, words in answer.err) == (2, True), answer.err
 
@@ -323,8 +361,7 @@ def test_a_run_whose_sbatch_was_interrupted_gets_its_job(
     monkeypatch.setattr("getpass.getuser", lambda: "me")
     run = launched(job_id=None)
     if not known:  # neither by the index nor by its directory
-        for path in (tmp_path / "home").rglob("runs.jsonl"):
-            path.unlink()
+        shutil.rmtree(tmp_path / "home/.local/state/slurm-launch")
         (tmp_path / "elsewhere").mkdir()
         monkeypatch.chdir(tmp_path / "elsewhere")
     job = replace(run, job_id="17")
@@ -346,7 +383,7 @@ def test_a_run_whose_sbatch_was_interrupted_gets_its_job(
 
 @pytest.fixture
 def sweep(launched: Any, slurm: Any) -> Run:
-    """Twelve points: 0 and 1 have ended well, 2 has failed, 3 runs, the others wait; 2 was run again."""
+    """Twelve points: 0 and 1 completed, 2 failed and was resubmitted, 3 is running, the others are pending."""
     name = "t_20200304-090000"
     table = Path(f"{name}.points.csv").resolve()
     run: Run = launched(spec={"sweep": ["lr=..."]}, array="0-11%4", points=str(table), resubmitted={"12_2": "u_2020"})
@@ -361,14 +398,14 @@ def sweep(launched: Any, slurm: Any) -> Run:
 ROWS = [
     ["TASK", "lr", "seed", "STATE", "NODES", "ELAPSED", "EXIT", "REMARK"],
     ["12_0", "1e-0", "0", "COMPLETED", "n[1-2]", "30", "s", "0"],
-    ["12_2", "1e-2", "2", "FAILED", "n[1-2]", "30", "s", "3", "run", "again", "as", "u_2020"],
+    ["12_2", "1e-2", "2", "FAILED", "n[1-2]", "30", "s", "3", "rerun", "as", "u_2020"],
 ]
 
 
 def test_a_row_for_each_point(launcher: Launcher, sweep: Run) -> None:
-    """Also of those that wait together."""
+    """Also for pending tasks in one entry."""
     lines = launcher("status", "12").out.splitlines()
-    assert lines[0] == f"{sweep.name}: 2 ok, 1 failed, 1 running, 8 waiting"
+    assert lines[0] == f"{sweep.name}: 2 ok, 1 failed, 1 running, 8 pending"
     rows = [line.split() for line in lines[1:]]
     assert len(rows) == 13
     assert [rows[0], rows[1], rows[3]] == ROWS
@@ -378,14 +415,14 @@ def test_a_row_for_each_point(launcher: Launcher, sweep: Run) -> None:
     assert "jobs with a higher priority" in lines[-1]
     alone = launcher("status", "12_4").out
     assert f"  point      lr=1e-4 seed={'x' * 50}\n" in alone, "of one task all of it"
-    assert "  run again  as u_2020\n" in launcher("status", "12_2").out
+    assert "  rerun      as u_2020\n" in launcher("status", "12_2").out
 
 
 def test_the_points_in_the_list(launcher: Launcher, sweep: Run, launched: Any) -> None:
     launched("other", "13", "2020-03-04T10:00:00+00:00")
     plain = launcher("list").out.splitlines()
     assert [line.split("  ")[0] for line in plain] == ["RUN", "other_20200304-100000", sweep.name]
-    assert " 2 ok, 1 failed, 1 running, 8 waiting " in plain[2]
+    assert " 2 ok, 1 failed, 1 running, 8 pending " in plain[2]
     named = [line.split() for line in launcher("list", "12").out.splitlines()]
     assert named[1][0] == sweep.name
     assert [named[2], named[3], named[5]] == ROWS
@@ -407,19 +444,19 @@ def test_the_points_for_programs(launcher: Launcher, sweep: Run) -> None:
 
 def test_explain_names_the_point(launcher: Launcher, sweep: Run) -> None:
     assert "task 12_2 (lr=1e-2 seed=2)\n" in launcher("explain", "12").out
-    assert task_points.points_of(sweep).label("12_[4-11%4]") == "12_[4-11%4]"
+    assert task_points.read_points(sweep).label("12_[4-11%4]") == "12_[4-11%4]"
 
 
-def test_an_array_that_waits_is_one_row(launcher: Launcher, launched: Any, slurm: Any) -> None:
-    """Without points there is nothing to tell its tasks apart."""
+def test_a_pending_array_is_one_row(launcher: Launcher, launched: Any, slurm: Any) -> None:
+    """Without points its tasks do not differ."""
     run = launched(spec={"array": "0-9"})
     slurm(queued(run, "RUNNING", task="_0") + queued(run, "PENDING", reason="Priority", task="_[1-9]"))
     rows = [line.split()[:2] for line in launcher("status").out.splitlines()]
     assert rows[1:] == [["TASK", "STATE"], ["12_0", "RUNNING"], ["12_[1-9]", "PENDING"]]
-    assert "9 waiting" in launcher("list").out
+    assert "9 pending" in launcher("list").out
 
 
-def test_nothing_of_a_point_gets_to_the_terminal(launcher: Launcher, launched: Any, slurm: Any) -> None:
+def test_no_control_sequence_of_a_point_reaches_the_terminal(launcher: Launcher, launched: Any, slurm: Any) -> None:
     run: Run = launched(array="0-1", points=str(Path("p.csv").resolve()))
     points_table.write(run, ("a", "b"), [("\x1b[31m", "\t"), ("x", "")])
     slurm(queued(run, "PENDING", task="_[0-1]"))
@@ -430,7 +467,7 @@ def test_nothing_of_a_point_gets_to_the_terminal(launcher: Launcher, launched: A
 
 
 def test_links_of_a_chain_that_were_not_needed(launcher: Launcher, launched: Any, slurm: Any) -> None:
-    """They are told apart from cancelled ones; the chain has the code of the last link that ran."""
+    """They differ from canceled ones; the chain has the code of the last link that ran."""
     run = launched(spec={"chain": 5, "chain-while": "notok"}, array="0-4%1")
     over = "[slurm-launch] 2020-03-04T09:01:00+0000 chain over link=1 this link ended ok\n"
     Path(run.log.replace(".log", "_1.log")).write_text(over)
@@ -439,7 +476,7 @@ def test_links_of_a_chain_that_were_not_needed(launcher: Launcher, launched: Any
     row = launcher("list").out.splitlines()[1]
     lines = launcher("status", "12").out.splitlines()
     assert lines[0] == f"{run.name}: 1 ok, 1 failed, 3 not needed"
-    words = "was not needed: the chain was over before it"
+    words = "was not needed: the chain ended before it"
     assert lines[-1].split() == ["12_[2-4]", "CANCELLED", "-", "-", "-", *words.split()]
     assert "  1 ok, 1 failed, 3 not needed  " in row
     assert row.split()[-3] == "0", row
@@ -450,8 +487,8 @@ def test_links_of_a_chain_that_were_not_needed(launcher: Launcher, launched: Any
     [
         ({"_0": "FAILED", "_1": "COMPLETED", "_2": "COMPLETED"}, "the other 2 did not fail\n"),
         ({"_0": "FAILED", "_1": "COMPLETED", "_[2-3]": "PENDING"}, "the other 3 did not fail so far\n"),
-        ({f"_{n}": "FAILED" for n in range(5, 27)}, "not shown: 2 more of its tasks; name one, as 12_25\n"),
-        ({f"_{n}": "COMPLETED" for n in range(21)}, "not shown: 1 more of its tasks; name one, as 12_20\n"),
+        ({f"_{n}": "FAILED" for n in range(5, 27)}, "not shown: 2 more tasks; name one, such as 12_25\n"),
+        ({f"_{n}": "COMPLETED" for n in range(21)}, "not shown: 1 more task; name one, such as 12_20\n"),
     ],
 )
 def test_what_explain_leaves_out(
@@ -462,7 +499,7 @@ def test_what_explain_leaves_out(
     assert launcher("explain", "12").err == f"note: {note}"
 
 
-def test_explain_claims_nothing_of_tasks_that_nobody_knows(launcher: Launcher, launched: Any, slurm: Any) -> None:
+def test_explain_does_not_count_unknown_tasks_as_successful(launcher: Launcher, launched: Any, slurm: Any) -> None:
     run = launched(array="0-1")
     slurm(queued(run, "FAILED", "3:0", task="_0"))
-    assert "not shown: 1 more of its tasks; name one, as 12_1\n" in launcher("explain", "12").err
+    assert "not shown: 1 more task; name one, such as 12_1\n" in launcher("explain", "12").err

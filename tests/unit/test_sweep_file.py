@@ -1,4 +1,4 @@
-"""--sweep-file: CSV, YAML and JSONL give the same points; what is wrong is told with its line."""
+"""--sweep-file: CSV, YAML and JSONL give the same points; errors name the line."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ WANTED = [{"lr": "1e-3", "name": "a b"}, {"lr": "007", "name": 'x, "y"'}]
         ("p.jsonl", '{"lr": 1e-3, "name": "a b"}\n\n{"name": "x, \\"y\\"", "lr": "007"}\n'),
     ],
 )
-def test_all_kinds_give_the_same(name: str, text: str) -> None:
+def test_all_file_types_are_equivalent(name: str, text: str) -> None:
     assert read(name, text) == WANTED
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=4))
-def test_any_values_come_back(rows: list[tuple[str, str]]) -> None:
+def test_any_values_survive_a_round_trip(rows: list[tuple[str, str]]) -> None:
     wanted = [{"a": a, "b": b} for a, b in rows]
     text = io.StringIO()
     csv.writer(text, quoting=csv.QUOTE_ALL).writerows([("a", "b"), *rows])
@@ -53,7 +53,7 @@ def test_any_values_come_back(rows: list[tuple[str, str]]) -> None:
     assert read("p.yaml", yaml.safe_dump(wanted, allow_unicode=True, width=1000)) == wanted
 
 
-def test_values_of_json_and_yaml_are_texts_as_they_are_written() -> None:
+def test_values_of_json_and_yaml_are_used_as_written() -> None:
     assert read("p.jsonl", '{"a": true, "b": 1.50, "c": 10000000000000000000000}') == [
         {"a": "true", "b": "1.50", "c": "10000000000000000000000"}
     ]
@@ -65,33 +65,33 @@ def test_values_of_json_and_yaml_are_texts_as_they_are_written() -> None:
 BAD = {
     ("p.csv", ""): ("has no points", ""),
     ("p.csv", "lr,seed\n"): ("has no points", ""),
-    ("p.csv", "1e-3,0\n1e-4,1\n"): ("has a key that cannot name a variable: '1e-3'", ":1"),
-    ("p.csv", "lr;seed\n1;2\n"): ("has a key that cannot name a variable: 'lr;seed'", ":1"),
+    ("p.csv", "1e-3,0\n1e-4,1\n"): ("has a key that is not a valid variable name: '1e-3'", ":1"),
+    ("p.csv", "lr;seed\n1;2\n"): ("has a key that is not a valid variable name: 'lr;seed'", ":1"),
     ("p.csv", "lr,lr\n1,2\n"): ("has lr twice", ":1"),
-    ("p.csv", "lr,PATH\n1,2\n"): ("has a key that the command's shell needs itself: PATH", ":1"),
+    ("p.csv", "lr,PATH\n1,2\n"): ("has a reserved key: PATH", ":1"),
     ("p.csv", "lr,seed\n1,2\n\n3\n"): ("has a row with 1 values, but the header has 2 keys", ":4"),
     ("p.csv", "lr,seed\n1,2,3\n"): ("has a row with 3 values, but the header has 2 keys", ":2"),
     ("p.csv", 'lr\n"a\nb"\n'): ("contains a line break", ":3"),
-    ("p.csv", 'lr\n"a"b\n'): ("is no CSV", ":2"),
-    ("p.csv", 'lr\n1\n"a\n'): ("is no CSV", ""),
+    ("p.csv", 'lr\n"a"b\n'): ("is not valid CSV", ":2"),
+    ("p.csv", 'lr\n1\n"a\n'): ("is not valid CSV", ""),
     ("p.csv", b"lr\n\xff\n"): ("is not UTF-8 text", ":2"),
     ("p.csv", "lr\na\0b\n"): ("", ""),
     ("p.jsonl", ""): ("has no points", ""),
-    ("p.jsonl", '{"a": 1}\n[1]\n'): ("has a line that is no object", ":2"),
-    ("p.jsonl", '{"a": 1}\n{"a"\n'): ("has a line that is no JSON", ":2"),
+    ("p.jsonl", '{"a": 1}\n[1]\n'): ("has a line that is not an object", ":2"),
+    ("p.jsonl", '{"a": 1}\n{"a"\n'): ("has a line that is not JSON", ":2"),
     ("p.jsonl", '{"a": 1}\n{"b": 1}\n'): (
-        "has a point with other keys than the first: a is missing and 'b' is new",
+        "has a point whose keys differ from the first: a is missing and 'b' is new",
         ":2",
     ),
-    ("p.jsonl", '{"a": [1]}\n'): ("has a value that is no text and no number", ":1"),
-    ("p.jsonl", '{"a": null}\n'): ("has a value that is no text and no number: None", ":1"),
-    ("p.jsonl", '{"a": {"b": 1}}\n'): ("has a value that is no text and no number", ":1"),
+    ("p.jsonl", '{"a": [1]}\n'): ("has a value that is neither text nor a number", ":1"),
+    ("p.jsonl", '{"a": null}\n'): ("has a value that is neither text nor a number: None", ":1"),
+    ("p.jsonl", '{"a": {"b": 1}}\n'): ("has a value that is neither text nor a number", ":1"),
     ("p.jsonl", '{"a": 1, "a": 2}\n'): ("has 'a' twice", ":1"),
     ("p.jsonl", "{}\n"): ("has a point without keys", ":1"),
-    ("p.jsonl", "[" * 100_000): ("has a line that is no JSON", ":1"),
+    ("p.jsonl", "[" * 100_000): ("has a line that is not JSON", ":1"),
     ("p.yaml", ""): ("has no points", ""),
-    ("p.yaml", "lr: [1, 2]\n"): ("is no list", ":1"),
-    ("p.yaml", "- {lr: 1}\n- 3\n"): ("has an item that is no mapping", ":2"),
+    ("p.yaml", "lr: [1, 2]\n"): ("is not a list", ":1"),
+    ("p.yaml", "- {lr: 1}\n- 3\n"): ("has an item that is not a mapping", ":2"),
     ("p.yaml", "- {lr: 1}\n- {lr: [3]}\n"): ("has a point with a list or mapping in it", ":2"),
     ("p.yaml", "- {lr: 1}\n- {lr: 1, lr: 2}\n"): ("has 'lr' twice", ":2"),
     ("p.yaml", "- {lr: 1}\n- {lr: ~}\n"): ("has no value for 'lr'", ":2"),
@@ -100,13 +100,13 @@ BAD = {
     ("p.yaml", "- {lr: 1\n"): ("not valid YAML", ""),
     ("p.yaml", "- {lr: \x01}\n"): ("not valid YAML", ""),
     ("p.yaml", "[" * 10_000): ("not valid YAML", ""),
-    ("p.txt", "lr\n1\n"): ("is of no known kind", ""),
-    ("p", "lr\n1\n"): ("is of no known kind", ""),
+    ("p.txt", "lr\n1\n"): ("has an unknown file type", ""),
+    ("p", "lr\n1\n"): ("has an unknown file type", ""),
 }
 
 
 @pytest.mark.parametrize(("name", "text"), BAD)
-def test_what_is_wrong_is_told_with_its_line(name: str, text: str | bytes) -> None:
+def test_an_error_names_the_line(name: str, text: str | bytes) -> None:
     message, line = BAD[name, text]
     with pytest.raises(UsageError) as caught:
         read(name, text)
@@ -117,13 +117,13 @@ def test_what_is_wrong_is_told_with_its_line(name: str, text: str | bytes) -> No
 
 def test_a_file_that_cannot_be_read(launcher: Launcher) -> None:
     for name in ("missing.csv", ".csv/x.csv", "a\0b.csv"):
-        with pytest.raises(UsageError, match="--sweep-file cannot be read"):
+        with pytest.raises(UsageError, match="--sweep-file: cannot read the file"):
             sweep_file.read(name)
     answer = launcher("render", "--exp-name", "t", "--command", "true", "--sweep-file", "missing.csv")
-    assert (answer.code, "--sweep-file cannot be read: No such file" in answer.err) == (2, True)
+    assert (answer.code, "--sweep-file: cannot read the file: No such file" in answer.err) == (2, True)
 
 
-def test_a_file_without_an_end_and_too_many_points(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_file_and_too_many_points(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("zero.csv").symlink_to("/dev/zero")
     with pytest.raises(UsageError, match="larger than 64 MB"):
         sweep_file.read("zero.csv")
@@ -133,7 +133,7 @@ def test_a_file_without_an_end_and_too_many_points(monkeypatch: pytest.MonkeyPat
         read("p.csv", "a\n1\n2\n3\n4\n")
 
 
-def test_a_file_that_the_project_names_lies_beside_it(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_in_the_project_file_is_relative_to_it(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("slurm-launch.yaml").write_text("sweep-file: points.csv\n")
     Path("points.csv").write_text("lr\n1\n2\n")
     Path("below").mkdir()

@@ -1,4 +1,4 @@
-"""--sweep: what is written becomes points, and what is none is told at once."""
+"""--sweep: values become points, and bad input is refused."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def test_lists_of_python() -> None:
 
 
 @given(st.lists(VALUES.filter(lambda text: ".." not in text), min_size=1, max_size=6))
-def test_any_list_of_texts_comes_back(texts: list[str]) -> None:
-    assert values(sweep_points.written(texts)) == texts
+def test_any_list_of_texts_is_read_back(texts: list[str]) -> None:
+    assert values(sweep_points.join_values(texts)) == texts
 
 
 @given(st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=5))
-def test_what_stands_in_the_script_is_read_back(rows: list[tuple[str, str]]) -> None:
+def test_points_are_read_back_from_the_script(rows: list[tuple[str, str]]) -> None:
     before = Points(("a", "b"), rows)
     assert sweep_points.from_lines(before.lines()) == before
     for line, row in zip(before.lines(), rows, strict=True):
@@ -86,39 +86,39 @@ BAD = {
     ("--sweep", "lr="): "--sweep has no values for lr",
     ("--sweep", "lr=1,,2"): "--sweep has an empty value for lr",
     ("--sweep", "lr=1,"): "--sweep has an empty value for lr",
-    ("--sweep", 'lr="a,b'): "--sweep has a quote without its end for lr",
+    ("--sweep", 'lr="a,b'): "--sweep has an unterminated quote for lr",
     ("--sweep", "lr=1", "--sweep", "lr=2"): "--sweep has 'lr' twice",
-    ("--sweep", "1r=1"): "--sweep has a key that cannot name a variable: '1r'",
-    ("--sweep", "l-r=1"): "--sweep has a key that cannot name a variable",
-    ("--sweep", "=1"): "--sweep has a key that cannot name a variable: ''",
-    ("--sweep", "PATH=a"): "--sweep has a key that the command's shell needs itself: PATH",
-    ("--sweep", "SLURM_JOB_ID=1"): "--sweep has a key that the command's shell needs itself",
-    ("--sweep", "RAY_ADDRESS=1"): "--sweep has a key that the command's shell needs itself",
-    ("--sweep", "BASH_ENV=x"): "--sweep has a key that the command's shell needs itself",
-    ("--sweep", "n=4..0"): "--sweep has a range that runs backwards for n: 4..0",
-    ("--sweep", "n=0..4..0"): "--sweep has a range with the step 0 for n",
-    ("--sweep", "n=4..0..-1"): "--sweep has a range with the step -1 for n",
-    ("--sweep", "n=0..0.5"): "--sweep has a range that is none for n: '0..0.5'",
-    ("--sweep", "n=0..999999999"): "--sweep has 1,000,000,000 points, at most 100,000",
+    ("--sweep", "1r=1"): "--sweep has a key that is not a valid variable name: '1r'",
+    ("--sweep", "l-r=1"): "--sweep has a key that is not a valid variable name",
+    ("--sweep", "=1"): "--sweep has a key that is not a valid variable name: ''",
+    ("--sweep", "PATH=a"): "--sweep has a reserved key: PATH",
+    ("--sweep", "SLURM_JOB_ID=1"): "--sweep has a reserved key",
+    ("--sweep", "RAY_ADDRESS=1"): "--sweep has a reserved key",
+    ("--sweep", "BASH_ENV=x"): "--sweep has a reserved key",
+    ("--sweep", "n=4..0"): "--sweep has a descending range for n: 4..0",
+    ("--sweep", "n=0..4..0"): "--sweep has a range with step 0 for n",
+    ("--sweep", "n=4..0..-1"): "--sweep has a range with step -1 for n",
+    ("--sweep", "n=0..0.5"): "--sweep has an invalid range for n: '0..0.5'",
+    ("--sweep", "n=0..999999999"): "--sweep has 1,000,000,000 points; the maximum is 100,000",
     ("--sweep", "n=0..999", "--sweep", "m=0..999"): "--sweep has 1,000,000 points (1,000 x 1,000)",
     ("--sweep", "n=a\nb"): "--sweep contains a line break",
-    ("--sweep", "n=1", "--sweep-file", "x.csv"): "--sweep and --sweep-file exclude one another",
-    ("--sweep", "n=1", "--array", "0-3"): "--array and --sweep exclude one another",
-    ("--sweep", "n=1", "--no-sbatch", "array"): "--no-sbatch array takes away what a sweep is",
-    ("--max-parallel", "3"): "--max-parallel is for sweeps and arrays",
+    ("--sweep", "n=1", "--sweep-file", "x.csv"): "--sweep and --sweep-file are mutually exclusive",
+    ("--sweep", "n=1", "--array", "0-3"): "--array and --sweep are mutually exclusive",
+    ("--sweep", "n=1", "--no-sbatch", "array"): "--no-sbatch array removes the directive that a sweep needs",
+    ("--max-parallel", "3"): "--max-parallel has no effect without a sweep or an array",
     ("--max-parallel", "0", "--sweep", "n=1"): "--max-parallel must be at least 1",
-    ("--max-parallel", "3", "--array", "0-9%2"): "--max-parallel 3 and --array 0-9%2 both say how many",
-    ("--points", "3"): "--points without a sweep",
-    ("--points", "x", "--sweep", "n=1"): "--points names no points: 'x'",
-    ("--points", "3-1", "--sweep", "n=1"): "3-1 runs backwards",
+    ("--max-parallel", "3", "--array", "0-9%2"): "--max-parallel 3 and --array 0-9%2 both limit the concurrent tasks",
+    ("--points", "3"): "--points has no effect without a sweep",
+    ("--points", "x", "--sweep", "n=1"): "--points is not a selection of points: 'x'",
+    ("--points", "3-1", "--sweep", "n=1"): "3-1 is a descending range",
     ("--points", "0,2-4", "--sweep", "n=0..3"): "--points names point 4, but the sweep has 4",
-    ("--points", "0-999999999999", "--sweep", "n=0..3"): "--points names no points",
-    ("--sweep", "n=1", "--command", "echo {m}"): "--command has {m}, which is no key of the sweep",
+    ("--points", "0-999999999999", "--sweep", "n=0..3"): "--points is not a selection of points",
+    ("--sweep", "n=1", "--command", "echo {m}"): "--command has {m}, which is not a key of the sweep",
 }
 
 
 @pytest.mark.parametrize("flags", BAD, ids=" ".join)
-def test_bad_input_is_told_at_once(launcher: Launcher, flags: tuple[str, ...]) -> None:
+def test_bad_input_is_refused(launcher: Launcher, flags: tuple[str, ...]) -> None:
     command = () if "--command" in flags else ("--command", "true")
     answer = launcher("render", "--exp-name", "t", *command, *flags)
     assert (answer.code, answer.out) == (2, "")
@@ -151,7 +151,7 @@ def test_yaml_takes_lists_and_texts_and_a_flag_replaces_a_key(launcher: Launcher
 
 
 @pytest.mark.parametrize("text", ["{lr: [1, ~]}", "{lr: [null]}", "{lr: ~}"])
-def test_null_is_no_value(launcher: Launcher, text: str) -> None:
+def test_null_is_not_a_value(launcher: Launcher, text: str) -> None:
     Path("slurm-launch.yaml").write_text(f"sweep: {text}\n")
     answer = launcher("render", "--exp-name", "t", "--command", "echo {lr}")
     assert (answer.code, "slurm-launch.yaml:1" in answer.err) == (2, True)
@@ -185,7 +185,7 @@ def test_the_order_of_the_keys_survives_the_header() -> None:
     assert LaunchSpec(**NEEDED, sweep=own["sweep"]) == spec == LaunchSpec(**json.loads(json.dumps(spec.given())))
 
 
-def test_from_a_script_come_its_very_points(launcher: Launcher) -> None:
+def test_a_script_keeps_its_own_points(launcher: Launcher) -> None:
     Path("p.csv").write_text("lr,x\n1,a b\n2,c\n")
     Path("s.sh").write_text(first := rendered(launcher, "--sweep-file", "p.csv"))
     Path("p.csv").write_text("lr,x\n9,z\n")
@@ -198,13 +198,13 @@ def test_from_a_script_come_its_very_points(launcher: Launcher) -> None:
     assert in_script(other) == ["lr=5"]
     Path("s.sh").write_text(first.replace("lr=2 x=c", "lr=2"))
     damaged = launcher("render", "--from", "s.sh")
-    assert (damaged.code, "point 1 has other keys than the first" in damaged.err) == (2, True)
+    assert (damaged.code, "point 1 has different keys than the first" in damaged.err) == (2, True)
 
 
-def test_a_billion_points_are_an_answer_at_once() -> None:
+def test_a_billion_points_are_refused_quickly() -> None:
     """Expanded, they would need more memory than there is."""
     for text in ("0..999999999999", ",".join(["0..999999999"] * 20)):
-        with pytest.raises(ValueError, match=r"points \(.*\), at most 100,000"):
+        with pytest.raises(ValueError, match=r"points \(.*\); the maximum is 100,000"):
             LaunchSpec(**NEEDED, sweep={"a": text, "b": text})
 
 
@@ -215,7 +215,7 @@ def test_a_template_must_write_the_points() -> None:
         render(spec)
 
 
-def test_bash_takes_the_line_of_its_task() -> None:
+def test_bash_reads_the_line_of_its_task() -> None:
     """The part as it is, with what surrounds it in the script."""
     part = (Path(__file__).parents[2] / "templates/parts/sweep.sh").read_text()
     found = Points(("nodes", "command"), [("1", "a"), ("it's", 'b "$HOME"')])

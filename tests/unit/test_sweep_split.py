@@ -1,4 +1,4 @@
-"""A sweep is submitted as one array, or as several where the cluster's are too small. Slurm is a runner of ours."""
+"""A sweep is submitted as one array, or as several if the cluster's limit is smaller. A fake runner plays Slurm."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import LaunchSpec
+from slurm_launch import LaunchSpec, submit_all
+from slurm_launch.config import sweep_file
 from slurm_launch.errors import SubmitRefused, UsageError
 from slurm_launch.launch import submit as submission
 from slurm_launch.launch import sweep_split
-from slurm_launch.launch.sweep_split import Limit
+from slurm_launch.launch.script import sweep_tasks
+from slurm_launch.launch.sweep_split import ArrayLimits
 from slurm_launch.process import Result, SlurmNotFound, SlurmTimedOut
 from slurm_launch.runs import points_table
 from slurm_launch.runs import record as records
@@ -30,7 +32,7 @@ CONFIG = "MaxArraySize            = {size}\nSchedulerParameters     = bf_interva
 
 
 class Slurm:
-    """Answers sbatch and scontrol; remembers what it was asked."""
+    """Plays sbatch and scontrol, and records the calls."""
 
     def __init__(self, size: int = 1001, more: str = "", refuse: int = 0) -> None:
         self.config, self.refuse = CONFIG.format(size=size, more=more), refuse
@@ -76,6 +78,21 @@ def test_one_array_with_record_and_table() -> None:
     assert points_table.read(run)[5] == {"n": "2", "s": "it's"}
 
 
+@pytest.mark.parametrize(("size", "times"), [(1001, 1), (4, 1 + 3)])  # once for the sweep, and once for each part
+def test_the_tasks_are_computed_once_for_each_run(size: int, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm, calls, compute = Slurm(size), [], sweep_file.task_numbers
+
+    def counted(spec: LaunchSpec, points: Points) -> str:
+        calls.append(len(points))
+        return compute(spec, points)
+
+    monkeypatch.setattr(sweep_file, "task_numbers", counted)
+    spec = LaunchSpec(**NEEDED, sweep={"n": "0..9"})
+    runs = submit_all(spec, env={"HOME": "."}, when=WHEN, runner=slurm, notify=slurm.told.append)
+    assert [run.job_id for run in runs] == [str(101 + number) for number in range(max(1, times - 1))]
+    assert len(calls) == times
+
+
 def test_chosen_points_keep_their_numbers() -> None:
     slurm = Slurm()
     (run,) = slurm.submit(LaunchSpec(**NEEDED, sweep={"n": "0..9"}, points="3,7-8"))
@@ -93,7 +110,7 @@ def test_above_the_limit_it_becomes_several() -> None:
     shares = [[point["n"] for point in points_table.read(run).values()] for run in found]
     assert shares == [["0", "1", "2", "3"], ["4", "5", "6", "7"], ["8"]]
     assert [directive(script, "dependency") for script in slurm.scripts] == ["afterok:5"] * 3, "they run side by side"
-    assert slurm.told == ["the sweep has 9 points, an array of this cluster at most 4: it becomes 3 runs"]
+    assert slurm.told == ["the sweep has 9 points, a job array of this cluster at most 4: it becomes 3 runs"]
     embedded = read_embedded(slurm.scripts[2], "x")
     assert "points" not in embedded.own, "those that --points chose had other numbers"
     assert embedded.points == Points(("n",), [("8",)])
@@ -104,37 +121,37 @@ def test_with_a_limit_on_tasks_they_wait_for_one_another() -> None:
     slurm.submit(LaunchSpec(**NEEDED, sweep={"n": "0..9"}, max_parallel=2, dependency="afterok:5"))
     waits = [directive(script, "dependency") for script in slurm.scripts]
     assert waits == ["afterok:5", "afterok:5,afterany:101", "afterok:5,afterany:102"]
-    assert slurm.told[-1] == "each waits for the one before it, so that never more than 2 tasks run"
+    assert slurm.told[-1] == "each run waits for the previous one, so that at most 2 tasks run"
 
 
 @pytest.mark.parametrize("more", [{"dependency": "afterok:1?afterok:2"}, {"sbatch": {"dependency": "afterok:1"}}])
 def test_a_dependency_that_cannot_be_added_to(more: dict[str, Any]) -> None:
     slurm = Slurm(size=4)
-    with pytest.raises(UsageError, match="--max-parallel of a sweep in parts and this --dependency"):
+    with pytest.raises(UsageError, match="--max-parallel of a split sweep and this --dependency conflict"):
         slurm.submit(LaunchSpec(**NEEDED, sweep={"n": "0..9"}, max_parallel=2, **more))
     assert slurm.scripts == []
 
 
 def test_few_points_with_high_numbers_get_new_ones() -> None:
     points = Points(("n",), [(str(number),) for number in range(10)])
-    parts = sweep_split.split(LaunchSpec(**NEEDED, sweep={"n": "0..9"}, points="2,9"), points, Limit(5))
+    spec = LaunchSpec(**NEEDED, sweep={"n": "0..9"}, points="2,9")
+    parts = sweep_split.split(spec, sweep_tasks(spec, points), ArrayLimits(5))
     assert [(part.spec.points, part.points.rows) for part in parts] == [(None, [("2",), ("9",)])]
     slurm = Slurm(size=5)
-    spec = LaunchSpec(**NEEDED, sweep={"n": "0..9"}, points="2,9")
     (run,) = slurm.submit(spec, embedded=EmbeddedSpec(own=spec.given()))
     assert points_table.read(run) == {0: {"n": "2"}, 1: {"n": "9"}}
     assert "points" not in read_embedded(slurm.scripts[0], "x").own
 
 
-def test_a_refusal_tells_of_those_that_are_submitted() -> None:
+def test_after_a_refusal_the_submitted_parts_are_reported() -> None:
     slurm = Slurm(size=4, refuse=3)
     with pytest.raises(SubmitRefused, match="Job submit limit"):
         slurm.submit(LaunchSpec(**NEEDED, sweep={"n": "0..9"}))
-    assert slurm.told[-1] == "parts 1 to 2 of 3 are submitted and go on: 101, 102; the others are not"
+    assert slurm.told[-1] == "parts 1 to 2 of 3 are submitted and keep running: 101, 102; the others are not submitted"
 
 
 @pytest.mark.parametrize("error", [SlurmNotFound("no scontrol"), SlurmTimedOut("slow"), None])
-def test_where_nobody_knows_the_limit_sbatch_has_the_word(error: Exception | None) -> None:
+def test_an_unknown_limit_is_left_to_sbatch(error: Exception | None) -> None:
     def runner(argv: Sequence[str], **_: Any) -> Result:
         if error:
             raise error
@@ -144,7 +161,7 @@ def test_where_nobody_knows_the_limit_sbatch_has_the_word(error: Exception | Non
     assert len(sweep_split.parts_of(LaunchSpec(**NEEDED, sweep={"n": "0..9"}), env={}, runner=Slurm(0))) == 1
 
 
-def test_the_cluster_that_gets_it_is_asked() -> None:
+def test_the_target_cluster_is_queried() -> None:
     for spec, env, argv in (
         ({"sbatch": {"clusters": "west"}}, {"SLURM_CLUSTERS": "east"}, ["scontrol", "-M", "west", "show", "config"]),
         ({}, {"SLURM_CLUSTERS": "east"}, ["scontrol", "-M", "east", "show", "config"]),
@@ -172,3 +189,13 @@ def test_the_answers_of_the_command_line(launcher: Launcher, monkeypatch: pytest
     assert (refused.code, "--follow shows one run" in refused.err, len(slurm.scripts)) == (2, True, 6)
     dry = launcher(*flags, "--dry-run")
     assert "#SBATCH --array=0-4\n" in dry.out
+
+
+def test_a_current_directory_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone() -> str:
+        raise FileNotFoundError
+
+    spec = LaunchSpec(**NEEDED, sweep={"n": "0..1"}, after_any=("12",))
+    monkeypatch.setattr("os.getcwd", gone)
+    with pytest.raises(UsageError, match="the current directory no longer exists"):
+        submit_all(spec, env={}, runner=Slurm())

@@ -1,4 +1,4 @@
-"""What a screen may show of a log."""
+"""The text of a log on the screen."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_launch.cli.terminal_text import KEPT, Tail
+from slurm_launch.cli.terminal_text import MAX_LINES, Tail
 from tests.unit.some_run import END, START
 
 
@@ -43,21 +43,21 @@ def test_a_text(data: bytes, shown: list[str]) -> None:
     assert tail(*(data[i : i + 1] for i in range(len(data)))) == shown, "byte by byte"
 
 
-def test_two_bars_of_tqdm_one_below_the_other() -> None:
+def test_two_progress_bars() -> None:
     """As tqdm(position=1) writes them: down, the bar, and up again."""
     steps = [f"\router {n}%\n\rinner {n}%\x1b[A".encode() for n in (10, 20, 30)]
     assert tail(b"begin\n", *steps) == ["begin", "outer 30%", "inner 30%"]
     assert tail(b"begin\n", *steps, b"\n\nend\n")[-1] == "end"
 
 
-def test_what_the_screen_tells_otherwise_is_left_out() -> None:
-    warning = "[slurm-launch] 2026-11-16T09:05:09+0000 warning Ray 2.40 knows no tokens\n"
-    said = "[slurm-launch] 2026-11-16T09:05:09+0000 n2 said: no space\n"
+def test_phases_shown_otherwise_are_hidden() -> None:
+    warning = "[slurm-launch] 2026-11-16T09:05:09+0000 warning Ray 2.40 does not support tokens\n"
+    said = "[slurm-launch] 2026-11-16T09:05:09+0000 [n2] no space\n"
     log = START + "out\n" + warning + said + "unfinished" + END.format(outcome="ok", code=0)
     assert tail(log.encode()) == ["out", warning.strip(), said.strip(), "unfinished" + END.format(outcome="ok", code=0).strip()]  # fmt: skip  # noqa: E501
 
 
-def test_lines_that_are_left_out_take_no_room() -> None:
+def test_hidden_lines_take_no_room() -> None:
     text = Tail()
     text.add(b"one\ntwo\n" + START.encode() * 5)
     assert text.last(2) == ["one", "two"]
@@ -68,10 +68,10 @@ def test_as_many_as_there_is_room_for() -> None:
     text.add(b"".join(b"%d\n" % n for n in range(100_000)))
     assert text.last(2) == ["99998", "99999"]
     assert text.last(0) == []
-    assert len(text.lines) <= 2 * KEPT + 1
+    assert len(text.lines) <= 2 * MAX_LINES + 1
 
 
-def test_a_line_without_an_end_takes_no_more_and_more_room() -> None:
+def test_an_endless_line_is_cut() -> None:
     text = Tail()
     for _ in range(100):
         text.add(b"x" * 100_000)
@@ -79,6 +79,6 @@ def test_a_line_without_an_end_takes_no_more_and_more_room() -> None:
 
 
 @given(st.lists(st.binary(max_size=40), max_size=8))
-def test_nothing_that_a_terminal_obeys_gets_through(parts: list[bytes]) -> None:
+def test_control_sequences_are_removed(parts: list[bytes]) -> None:
     for line in tail(*parts):
         assert line.isprintable() or not line

@@ -1,4 +1,4 @@
-"""The tunnel: both of its ends on this machine, with a pipe in the place of srun."""
+"""The tunnel: both ends on this machine, with a pipe instead of srun."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ async def opened(
     """A server, a tunnel to it or to another port; the port at its near end."""
     server = await asyncio.start_server(handler, "127.0.0.1", 0)
     port = port or server.sockets[0].getsockname()[1]
-    far = [sys.executable, "-c", tunnel._NOT_HERE + Path(mux.__file__).read_text(), str(port)]
+    far = [sys.executable, "-c", tunnel._NO_LOCAL_MODULES + Path(mux.__file__).read_text(), str(port)]
     process = subprocess.Popen(far, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
     assert process.stdin is not None
     assert process.stdout is not None
-    link = await mux.link(process.stdout, process.stdin)
+    link = await mux.open_link(process.stdout, process.stdin)
     await link.reader.readuntil(mux.HELLO)
     numbers = count(1)
 
@@ -103,11 +103,11 @@ def test_many_connections_at_once() -> None:
     asyncio.run(asyncio.wait_for(play(), LIMIT))
 
 
-def test_one_that_does_not_read_holds_up_no_other() -> None:
+def test_a_slow_connection_does_not_block_the_others() -> None:
     async def play() -> None:
         async with opened(echo) as (port, link, _):
             _, lazy = await asyncio.open_connection("127.0.0.1", port)
-            lazy.write(bytes(20_000_000))  # nobody takes the answer
+            lazy.write(bytes(20_000_000))  # the response is not read
             text = os.urandom(1_000_000)
             assert await exchange(port, text) == text + b"bye"
             waiting = [channel.arrived.qsize() * mux.CHUNK for channel in link.channels.values()]
@@ -118,7 +118,7 @@ def test_one_that_does_not_read_holds_up_no_other() -> None:
     asyncio.run(asyncio.wait_for(play(), LIMIT))
 
 
-def test_a_server_that_hangs_up() -> None:
+def test_a_server_that_closes_the_connection() -> None:
     async def rude(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.transport.abort()
@@ -132,7 +132,7 @@ def test_a_server_that_hangs_up() -> None:
     asyncio.run(asyncio.wait_for(play(), LIMIT))
 
 
-def test_a_server_that_is_not_there() -> None:
+def test_no_server() -> None:
     async def play() -> None:
         async with opened(echo, port=1) as (port, link, _):
             with pytest.raises((ConnectionError, AssertionError)):
@@ -142,8 +142,8 @@ def test_a_server_that_is_not_there() -> None:
     asyncio.run(asyncio.wait_for(play(), LIMIT))
 
 
-def test_both_ends_go_with_the_link() -> None:
-    """Connections that are open then are closed: nobody waits for a server that is gone."""
+def test_both_ends_close_with_the_link() -> None:
+    """Open connections are closed, so that clients do not wait forever."""
 
     async def play() -> None:
         async with opened(echo) as (port, link, process):
@@ -161,20 +161,22 @@ def test_both_ends_go_with_the_link() -> None:
 def test_the_port_on_this_machine() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(UsageError, match=f"port {port} of this machine cannot be used"):
-            tunnel.listen(port)
-    with tunnel.listen(None) as first, tunnel.listen(None) as second:
+        with pytest.raises(UsageError, match=f"cannot listen on port {port} of this machine"):
+            tunnel.open_listener(port)
+    with tunnel.open_listener(None) as first, tunnel.open_listener(None) as second:
         assert first.getsockname()[0] == second.getsockname()[0] == "127.0.0.1"
         assert first.getsockname()[1] != second.getsockname()[1]
 
 
-@pytest.mark.parametrize(("log", "kind"), [(UP, "srun failed for job 12:\nwhat"), (ENDING, "with its job: job 12 is")])
-def test_a_far_end_that_never_comes(run: Run, monkeypatch: pytest.MonkeyPatch, log: str, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("log", "kind"), [(UP, "srun failed for job 12:\nwhat"), (ENDING, "the tunnel has closed: job 12 is")]
+)
+def test_a_remote_end_that_does_not_start(run: Run, monkeypatch: pytest.MonkeyPatch, log: str, kind: str) -> None:
     Path(run.log).write_text(UP)
-    place = running_job.find(run, "12", slurm_client(line("12", "RUNNING")))
+    place = running_job.find_running(run, "12", slurm_client(line("12", "RUNNING")))
     Path(run.log).write_text(log)
-    monkeypatch.setattr(running_job, "argv", lambda *_, **__: ["bash", "-c", "echo what >&2; echo noise; exit 1"])
-    with tunnel.listen(None) as listener:
-        error = tunnel.open_tunnel(place, 1, listener, env=os.environ, ready=lambda: pytest.fail("it is not"))
+    monkeypatch.setattr(running_job, "srun_argv", lambda *_, **__: ["bash", "-c", "echo what >&2; echo noise; exit 1"])
+    with tunnel.open_listener(None) as listener:
+        error = tunnel.run_tunnel(place, 1, listener, env=os.environ, ready=lambda: pytest.fail("it is not"))
     assert kind in error.message
     assert isinstance(error, WrongMoment) == (log == ENDING)

@@ -1,4 +1,4 @@
-"""`slurm-launch watch` and `submit --follow` as a user has them, with a Slurm that answers as the test says."""
+"""`slurm-launch watch` and `submit --follow` on the command line, with a scripted Slurm."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_run_that_has_ended(launcher: Launcher, log: Path, slurm: Slurm) -> No
     answer = launcher("watch", "12")
     assert (answer.code, answer.err) == (3, "")
     assert answer.out.startswith(whole)
-    assert "[watch] job 12 has ended: its command failed with exit code 3" in answer.out
+    assert "[watch] job 12 failed: its command exited with code 3" in answer.out
 
 
 def test_the_newest_run(launcher: Launcher, log: Path, slurm: Slurm) -> None:
@@ -83,7 +83,10 @@ def test_ctrl_c_leaves_the_job_running(launcher: Launcher, log: Path, slurm: Slu
     slurm(KeyboardInterrupt())
     answer = launcher("watch", "12")
     assert answer.code == 130
-    assert "job 12 goes on; `slurm-launch watch 12` comes back to it, `slurm-launch cancel 12` ends it" in answer.err
+    assert (
+        "job 12 keeps running; `slurm-launch watch 12` resumes watching, `slurm-launch cancel 12` cancels it"
+        in answer.err
+    )
 
 
 def test_no_slurm_here(launcher: Launcher, log: Path, slurm: Slurm) -> None:
@@ -93,15 +96,15 @@ def test_no_slurm_here(launcher: Launcher, log: Path, slurm: Slurm) -> None:
     assert "squeue is not in PATH" in answer.err
 
 
-def test_a_run_that_there_is_not(launcher: Launcher) -> None:
+def test_a_run_that_does_not_exist(launcher: Launcher) -> None:
     assert launcher("watch", "77").code == 2
 
 
 @pytest.mark.parametrize("other", ["--wait", "--json", "--parsable"])
-def test_what_follow_excludes(launcher: Launcher, other: str) -> None:
+def test_options_that_conflict_with_follow(launcher: Launcher, other: str) -> None:
     answer = launcher("submit", "--exp-name", "x", "--command", "true", "--follow", other)
     assert answer.code == 2
-    assert f"--follow and {other} exclude one another" in answer.err
+    assert f"--follow and {other} are mutually exclusive" in answer.err
     assert list(Path.cwd().iterdir()) == []
 
 
@@ -114,16 +117,16 @@ def test_rich_is_not_loaded_for_lines(launcher: Launcher, log: Path, slurm: Slur
     assert "rich.live" not in sys.modules
 
 
-def test_the_screen_goes_on_while_slurm_is_asked(
+def test_the_screen_is_updated_during_a_query(
     launcher: Launcher, log: Path, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log is shown although squeue has not answered yet."""
     import threading
 
     shown = threading.Event()
-    plain = watch_view.Plain.text
+    plain = watch_view.PlainView.text
 
-    def text(self: Any, feed: watching.Feed, data: bytes) -> None:
+    def text(self: Any, feed: watching.LogFeed, data: bytes) -> None:
         plain(self, feed, data)
         shown.set()
 
@@ -131,14 +134,14 @@ def test_the_screen_goes_on_while_slurm_is_asked(
         assert shown.wait(30), "the log waited for Slurm"
         return Result((), 0, queued("12", "COMPLETED"), "") if argv[0] == "squeue" else NO_SACCT
 
-    monkeypatch.setattr(watch_view.Plain, "text", text)
+    monkeypatch.setattr(watch_view.PlainView, "text", text)
     monkeypatch.setattr(verb, "slurm_client", lambda: SlurmClient({}, runner))
     log.write_text("out\n" + END.format(outcome="ok", code=0))
     assert launcher("watch", "12").code == 0
 
 
 def in_a_process(log: Path, shell: str, answer: str) -> subprocess.CompletedProcess[bytes]:
-    """`$watch` in a shell, with a squeue of our own in PATH."""
+    """`$watch` in a shell, with a fake squeue in PATH."""
     programs = log.parent / "bin"
     programs.mkdir()
     for name, code in (("squeue", f"printf '%s' {shlex.quote(answer)}"), ("sacct", "exit 1"), ("scontrol", "exit 1")):
@@ -151,14 +154,14 @@ def in_a_process(log: Path, shell: str, answer: str) -> subprocess.CompletedProc
     return subprocess.run(argv, env={**env, "watch": watch}, capture_output=True, check=False)
 
 
-def test_nobody_reads_on(log: Path) -> None:
+def test_a_closed_pipe(log: Path) -> None:
     log.write_text("line\n" * 100_000)  # what is shown of it does not fit into a pipe
     done = in_a_process(log, "$watch | head -n 1; exit ${PIPESTATUS[0]}", queued("12", "RUNNING"))
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-def test_sigterm_ends_it_in_order(log: Path) -> None:
-    """On a terminal the screen and the cursor come back, so the way out must be taken."""
+def test_sigterm_restores_the_terminal(log: Path) -> None:
+    """The screen and the cursor of a terminal are restored, so the command must exit normally."""
     shell = "$watch & until [[ -s out ]]; do sleep 0.1; done; kill $!; wait $!"
     done = in_a_process(log, shell.replace("$watch &", "$watch >out &"), queued("12", "RUNNING"))
     assert (done.returncode, done.stderr) == (143, b"")

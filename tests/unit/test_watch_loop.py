@@ -1,4 +1,4 @@
-"""Watching a run with a clock and a Slurm of our own: what is asked how often, and what is shown."""
+"""Watching a run with a fake clock and a fake Slurm: how often Slurm is queried, and what is shown."""
 
 from __future__ import annotations
 
@@ -12,12 +12,7 @@ from typing import Any
 import pytest
 
 from slurm_launch import process
-from slurm_launch.errors import (
-    LaunchError,
-    NoCommandCode,
-    SlurmUnavailable,
-    UsageError,
-)
+from slurm_launch.errors import LaunchError, NoCommandCode, SlurmUnavailable, UsageError
 from slurm_launch.process import Result
 from slurm_launch.runs import log_phases
 from slurm_launch.runs import record as records
@@ -26,20 +21,13 @@ from slurm_launch.runs.record import Run
 from slurm_launch.slurm import array_ids
 from slurm_launch.slurm.client import SlurmClient
 from slurm_launch.status.wait import TRIES
-from slurm_launch.status.watch import (
-    AT_ONCE,
-    Feed,
-    InThread,
-    Pace,
-    Sight,
-    Watch,
-)
+from slurm_launch.status.watch import LOGS_PER_ROUND, LogFeed, QueryPace, RunWatcher, Snapshot, ThreadedQuery
 from tests.unit.queue_answers import DOWN, GONE, NO_SACCT, queued, sacct
 from tests.unit.some_run import END, START, some_run
 
 
 class World:
-    """A Slurm that answers by the time, a clock that sleeping moves, and a view that notes down what it gets."""
+    """A Slurm that answers by the time, a clock that sleeping advances, and a view that records what it gets."""
 
     def __init__(self, run: Run, squeue: Callable[[float], str | Result | BaseException]) -> None:
         self.run, self.squeue = run, squeue
@@ -75,13 +63,13 @@ class World:
 
     # The view
 
-    def text(self, feed: Feed, data: bytes) -> None:
+    def text(self, feed: LogFeed, data: bytes) -> None:
         self.out += data
 
-    def show(self, sight: Sight) -> None:
-        said = ", ".join(f"{task.id} {task.in_words}" for task in sight.tasks)
-        if sight.place:
-            said += f" {sight.place.place}/{sight.place.of}"
+    def show(self, snapshot: Snapshot) -> None:
+        said = ", ".join(f"{task.id} {task.in_words}" for task in snapshot.tasks)
+        if snapshot.place:
+            said += f" {snapshot.place.place}/{snapshot.place.of}"
         if said and (not self.seen or self.seen[-1] != said):
             self.seen.append(said)
 
@@ -97,11 +85,11 @@ class World:
 
         self.at.append((time, write))
 
-    def watch(self, **options: Any) -> Watch:
-        watch = Watch(
-            self.run, self, SlurmClient({}, self), clock=lambda: self.now, sleep=self.sleep, ask=_Now, **options
+    def watch(self, **options: Any) -> RunWatcher:
+        watch = RunWatcher(
+            self.run, self, SlurmClient({}, self), clock=lambda: self.now, sleep=self.sleep, start_query=_Now, **options
         )
-        watch.to_its_end()
+        watch.run_to_end()
         return watch
 
     def calls(self, begin: float = 0, end: float = 1e9) -> int:
@@ -109,7 +97,7 @@ class World:
 
 
 class _Now:
-    """A question that is answered at once."""
+    """A query that is answered at once."""
 
     def __init__(self, question: Callable[[], object]) -> None:
         self._result = question()
@@ -127,7 +115,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def until(*phases: tuple[float, str | Result | BaseException]) -> Callable[[float], Any]:
-    """The answer that counts until that time; the last one ever after."""
+    """Each answer is given until its time, the last one from then on."""
 
     def answer(now: float) -> Any:
         return next((said for time, said in phases if now < time), phases[-1][1])
@@ -138,7 +126,7 @@ def until(*phases: tuple[float, str | Result | BaseException]) -> Callable[[floa
 FAILED = queued("12", "FAILED", "3:0")
 
 
-# Politeness
+# Load on Slurm
 
 
 def test_ten_minutes_of_a_running_job(run: Run) -> None:
@@ -147,7 +135,7 @@ def test_ten_minutes_of_a_running_job(run: Run) -> None:
     for second in range(1, 600):  # however much it writes
         world.log(second, f"line {second}\n")
     world.log(599, END.format(outcome="command-failed", code=3))
-    assert world.watch().code() == 3
+    assert world.watch().exit_code() == 3
     assert world.calls(0, 600) <= 55
     assert world.out.count(b"\n") == START.count("\n") + 599 + 1
 
@@ -161,8 +149,8 @@ def test_two_hours_in_the_queue(run: Run) -> None:
     assert "2/2" in world.seen[1]
 
 
-def test_never_twice_within_two_seconds(run: Run) -> None:
-    """Whatever happens in the log."""
+def test_at_most_one_query_in_two_seconds(run: Run) -> None:
+    """Regardless of the log."""
     world = World(run, until((30, queued("12", "RUNNING", nodes="n1")), (0, FAILED)))
     for tenth in range(290):
         world.log(tenth / 10, START + END.format(outcome="ok", code=0))  # one life after the other
@@ -171,12 +159,12 @@ def test_never_twice_within_two_seconds(run: Run) -> None:
 
 
 def assert_polite(world: World) -> None:
-    """No two looks within two seconds, whichever programs were asked."""
+    """No two lookups within two seconds, of any program."""
     times = sorted({time for time, _ in world.asked})
     assert all(later - earlier >= 2 for earlier, later in itertools.pairwise(times))
 
 
-def test_the_end_in_the_log_is_asked_about_at_once(run: Run) -> None:
+def test_an_end_in_the_log_triggers_a_query(run: Run) -> None:
     world = World(run, until((1000, queued("12", "RUNNING", nodes="n1")), (0, FAILED)))
     world.log(0.1, START)
     world.log(1000.1, END.format(outcome="command-failed", code=3))
@@ -184,7 +172,7 @@ def test_the_end_in_the_log_is_asked_about_at_once(run: Run) -> None:
     assert world.now < 1005, "not thirty seconds later"
 
 
-def test_the_beginning_of_the_log_is_asked_about_at_once(run: Run) -> None:
+def test_the_first_text_of_the_log_triggers_a_query(run: Run) -> None:
     running = queued("12", "RUNNING", nodes="n1")
     world = World(run, until((2000, queued("12", "PENDING")), (2060, running), (0, FAILED)))
     world.log(2000.1, START)
@@ -192,21 +180,21 @@ def test_the_beginning_of_the_log_is_asked_about_at_once(run: Run) -> None:
     assert world.calls(2000, 2005) >= 1
 
 
-def test_what_the_log_shows_need_not_be_told_by_slurm(run: Run) -> None:
-    """It has begun since Slurm was asked: nobody reads that it waits, above its output."""
+def test_a_start_in_the_log_counts_before_slurm_reports_it(run: Run) -> None:
+    """It has started since the query: `pending` must not be shown above its output."""
     world = World(run, until((4, queued("12", "PENDING")), (0, FAILED)))
     world.log(0.5, START)
     world.watch()
-    assert world.seen[:2] == ["12 waits: Slurm has not looked at it yet", "12 runs: the command is at work"]
+    assert world.seen[:2] == ["12 pending: not yet considered by the scheduler", "12 running your command"]
 
 
 def test_the_pauses() -> None:
-    pace = Pace(0.0)
+    pace = QueryPace(0.0)
     times, now = [], 0.0
     while now < 1000:
         if pace.due(now):
             times.append(now)
-            pace.asked(now)
+            pace.queried(now)
         now += 0.25
     pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
     assert pauses[0] == 2
@@ -225,66 +213,66 @@ def test_the_code_is_the_commands(run: Run, state: str, code: int) -> None:
     world = World(run, until((5, queued("12", "RUNNING", nodes="n1")), (0, queued("12", state, f"{code}:0"))))
     world.log(1, START + "out\n")
     world.log(5, END.format(outcome="ok" if not code else "command-failed", code=code))
-    assert world.watch().code() == code
+    assert world.watch().exit_code() == code
     assert world.out.endswith(b"out\n" + END.format(outcome="ok" if not code else "command-failed", code=code).encode())
 
 
-def test_a_job_that_was_cancelled(run: Run) -> None:
+def test_a_canceled_job(run: Run) -> None:
     watch = World(run, until((5, queued("12", "RUNNING")), (0, queued("12", "CANCELLED", "0:15")))).watch()
-    with pytest.raises(NoCommandCode, match="job 12 was cancelled"):
-        watch.code()
+    with pytest.raises(NoCommandCode, match="job 12 was canceled"):
+        watch.exit_code()
 
 
-def test_a_job_that_our_own_cancel_has_ended(run: Run) -> None:
-    """Its teardown is a failure to Slurm; `cancel` has written into the record what it was."""
+def test_a_job_ended_by_our_cancel(run: Run) -> None:
+    """Slurm takes its teardown for a failure; `cancel` has written to the record that it is not."""
     world = World(run, until((5, queued("12", "RUNNING")), (0, queued("12", "FAILED", "75:0"))))
     Path(run.record).write_text(run.to_json())
     cancelled = replace(run, cancelled={"12": "2026-11-16T09:05:30+00:00"}).to_json()
     world.at.append((3, lambda: Path(run.record).write_text(cancelled)))
     watch = world.watch()
-    with pytest.raises(NoCommandCode, match="job 12 was cancelled"):
-        watch.code()
+    with pytest.raises(NoCommandCode, match="job 12 was canceled"):
+        watch.exit_code()
 
 
 def test_a_job_that_ended_before(run: Run) -> None:
     Path(run.log).write_text(START + "out\n" + END.format(outcome="command-failed", code=3))
     world = World(run, lambda _: FAILED)
-    assert world.watch().code() == 3
+    assert world.watch().exit_code() == 3
     assert world.now < 1
     assert world.calls() <= 3
 
 
-def test_slurm_has_forgotten_it_and_the_log_has_not(run: Run) -> None:
+def test_a_purged_job_with_an_end_in_its_log(run: Run) -> None:
     Path(run.log).write_text(START + END.format(outcome="command-failed", code=3))
     world = World(run, lambda _: GONE)
-    assert world.watch().code() == 3
+    assert world.watch().exit_code() == 3
 
 
-def test_slurm_forgets_it_while_it_is_watched(run: Run) -> None:
+def test_a_job_purged_while_it_is_watched(run: Run) -> None:
     world = World(run, until((100, queued("12", "RUNNING", nodes="n1")), (0, GONE)))
     world.sacct = sacct("12|FAILED|7:0")
     world.log(1, START)
-    assert world.watch().code() == 7
+    assert world.watch().exit_code() == 7
 
 
-def test_without_a_trace(run: Run) -> None:
+def test_a_job_that_no_source_knows(run: Run) -> None:
     world = World(run, lambda _: GONE)
     watch = world.watch()
-    assert watch.sight.tasks[0].state == "UNKNOWN"
-    with pytest.raises(NoCommandCode, match="without a trace") as caught:
-        watch.code()
+    assert watch.snapshot.tasks[0].state == "UNKNOWN"
+    with pytest.raises(NoCommandCode, match="its final state is unknown") as caught:
+        watch.exit_code()
     assert caught.value.exit_code == 5
     assert world.now > 5, "the accounting may be late"
 
 
-def test_the_accounting_is_late(run: Run) -> None:
+def test_accounting_lags_behind(run: Run) -> None:
     world = World(run, lambda _: GONE)
     world.at.append((4, lambda: setattr(world, "sacct", sacct("12|COMPLETED|0:0"))))
-    assert world.watch().code() == 0
+    assert world.watch().exit_code() == 0
 
 
 def test_the_last_line_comes_late(run: Run) -> None:
-    """By NFS: Slurm knows of the end before the log has it."""
+    """With NFS, Slurm may report the end before the log shows it."""
     world = World(run, until((5, queued("12", "RUNNING")), (0, FAILED)))
     world.log(1, START)
     world.log(8, "late\n" + END.format(outcome="command-failed", code=3))
@@ -294,28 +282,28 @@ def test_the_last_line_comes_late(run: Run) -> None:
 
 def test_no_log_at_all(run: Run) -> None:
     world = World(run, until((5, queued("12", "RUNNING")), (0, FAILED)))
-    assert world.watch().code() == 3
+    assert world.watch().exit_code() == 3
     assert world.out == b""
 
 
-def test_the_record_learns_the_end(run: Run) -> None:
+def test_the_end_is_saved(run: Run) -> None:
     Path(run.record).write_text(run.to_json())
     Path(run.log).write_text(START + END.format(outcome="ok", code=0))
-    World(run, lambda _: queued("12", "COMPLETED")).watch().code()
+    World(run, lambda _: queued("12", "COMPLETED")).watch().exit_code()
     assert '"COMPLETED"' in Path(run.record).read_text()
 
 
-# Slurm in trouble
+# Slurm fails
 
 
-def test_a_silent_slurm_is_told_once_and_waited_out(run: Run) -> None:
+def test_an_unreachable_controller_is_reported_once_and_retried(run: Run) -> None:
     late = process.SlurmTimedOut("squeue did not answer within 60 s")
     world = World(run, until((20, DOWN), (40, late), (60, queued("12", "RUNNING")), (0, FAILED)))
     world.log(30, START + "the log goes on\n")
-    assert world.watch().code() == 3
+    assert world.watch().exit_code() == 3
     assert len(world.notes) == 2
     assert "Unable to contact slurm controller" in world.notes[0]
-    assert world.notes[1] == "Slurm answers again"
+    assert world.notes[1] == "slurmctld is reachable again"
     assert world.out.endswith(b"the log goes on\n")
 
 
@@ -325,12 +313,12 @@ def test_no_slurm_here(run: Run) -> None:
 
 
 def test_a_run_without_a_job(tmp_path: Path) -> None:
-    with pytest.raises(LaunchError, match="no job id"):
+    with pytest.raises(LaunchError, match="no job ID"):
         World(some_run(tmp_path, job_id=None), lambda _: GONE).watch()
 
 
-def test_a_question_in_a_thread() -> None:
-    asked = InThread(lambda: 5)
+def test_a_query_in_a_thread() -> None:
+    asked = ThreadedQuery(lambda: 5)
     while not asked.done():
         pass
     assert asked.answer() == 5
@@ -338,17 +326,17 @@ def test_a_question_in_a_thread() -> None:
     def fails() -> None:
         raise SlurmUnavailable("no")
 
-    failed = InThread(fails)
+    failed = ThreadedQuery(fails)
     while not failed.done():
         pass
     with pytest.raises(SlurmUnavailable):
         failed.answer()
 
 
-# The log in trouble
+# The log changes
 
 
-def test_a_requeue_goes_on_with_the_next_life(run: Run) -> None:
+def test_a_requeued_job_is_followed_through_its_restart(run: Run) -> None:
     running, again = queued("12", "RUNNING"), queued("12", "RUNNING", restarts=1)
     waits = queued("12", "PENDING", reason="BeginTime", restarts=1)
     world = World(run, until((10, running), (130, waits), (140, again), (0, queued("12", "COMPLETED", restarts=1))))
@@ -357,33 +345,33 @@ def test_a_requeue_goes_on_with_the_next_life(run: Run) -> None:
     world.log(130, START + "second\n")
     world.log(140, END.format(outcome="ok", code=0))
     watch = world.watch()
-    assert watch.code() == 0
+    assert watch.exit_code() == 0
     assert world.out.index(b"first") < world.out.index(b"second")
-    assert any("waits" in said for said in world.seen)
-    assert len(watch.sight.feeds["12"].attempts.all) == 2
+    assert any("pending" in said for said in world.seen)
+    assert len(watch.snapshot.feeds["12"].attempts.all) == 2
 
 
-def test_a_log_that_is_cut_off(run: Run) -> None:
+def test_a_truncated_log(run: Run) -> None:
     world = World(run, until((20, queued("12", "RUNNING")), (0, FAILED)))
     world.log(1, START + "before\n")
     world.at.append((5, lambda: Path(run.log).write_text("")))
     world.log(10, "after\n")
     watch = world.watch()
-    assert watch.sight.feeds["12"].attempt.count == 0, "what was cut off is not taken for the new one's"
+    assert watch.snapshot.feeds["12"].attempt.count == 0, "what was cut off is not taken for the new one's"
     assert world.out.endswith(b"before\nafter\n")
-    assert world.notes == ["the log of job 12 was cut off or replaced: it goes on from its new beginning"]
+    assert world.notes == ["the log of job 12 was truncated or replaced: continuing with the new one"]
 
 
 def test_a_log_that_is_removed(run: Run) -> None:
     world = World(run, until((20, queued("12", "RUNNING")), (0, FAILED)))
     world.log(1, START + "before\n")
     world.at.append((5, lambda: Path(run.log).unlink()))
-    assert world.watch().code() == 3
+    assert world.watch().exit_code() == 3
     assert world.out.endswith(b"before\n")
 
 
 def test_a_long_log_is_read_near_its_end_only(run: Run) -> None:
-    """And yet what its beginning tells is known."""
+    """And the lines at its beginning are still found."""
     with open(run.log, "w") as file:
         file.write(START)
         file.seek(3_000_000_000)  # a hole: it takes no space
@@ -400,12 +388,12 @@ def test_a_long_log_is_read_near_its_end_only(run: Run) -> None:
     watch = world.watch(log_file=lambda path: Counting(path, last=1 << 16))
     assert world.out == b"last\n"
     assert sum(read) < 1 << 17
-    assert watch.sight.feeds["12"].attempt.count == 3
-    assert "12 runs: the command is at work" in world.seen
+    assert watch.snapshot.feeds["12"].attempt.count == 3
+    assert "12 running your command" in world.seen
 
 
 def test_a_log_that_grows_fast_is_read_without_a_pause(run: Run) -> None:
-    """A part of it at a time, but what is left is not put off."""
+    """In parts, but without a pause between them."""
     size = Path(run.log).write_bytes(b"x" * 99 + b"\n" + b"\0" * (12 << 20) + END.format(outcome="ok", code=0).encode())
     world = World(run, lambda _: queued("12", "COMPLETED"))
     world.watch(log_file=LogFile)
@@ -438,21 +426,21 @@ def test_an_array_to_its_last_task(array: Run, tmp_path: Path) -> None:
         world.log(begin, f"out of {number}\n", f"{tmp_path}/t_{number}.log")
         world.log(end, END.format(outcome="command-failed", code=number), f"{tmp_path}/t_{number}.log")
     world.at.sort(key=lambda one: one[0])
-    assert world.watch().code() == 4
+    assert world.watch().exit_code() == 4
     assert sorted(world.out.decode().splitlines())[-3:] == ["out of 0", "out of 1", "out of 2"]
 
 
-def test_tasks_that_slurm_has_forgotten_cost_no_more_questions(tmp_path: Path) -> None:
+def test_purged_tasks_cost_no_more_queries(tmp_path: Path) -> None:
     run = some_run(tmp_path, spec={"array": "0-1"})
     running, done = queued("12_1", "RUNNING"), queued("12_1", "COMPLETED")
     world = World(run, until((10, tasks("FAILED 2:0", "RUNNING")), (600, running), (0, done)))
-    assert world.watch().code() == 2
+    assert world.watch().exit_code() == 2
     assert [what for time, what in world.asked if 10 < time < 600 and what != "squeue"] == []
 
 
 @pytest.mark.parametrize("seen", [True, False])
-def test_tasks_without_a_trace_are_asked_for_a_few_times_only(tmp_path: Path, seen: bool) -> None:
-    """Slurm's other programs are asked as long as the accounting may be late, not as long as the array lasts."""
+def test_tasks_that_no_source_knows_are_queried_a_few_times_only(tmp_path: Path, seen: bool) -> None:
+    """sacct and scontrol are queried as long as accounting may lag behind, not as long as the array runs."""
     run = some_run(tmp_path, spec={"array": "0-1"})
     both, running, done = tasks("RUNNING", "RUNNING"), queued("12_1", "RUNNING"), queued("12_1", "COMPLETED")
     world = World(run, until((10 if seen else 0, both), (900, running), (0, done)))
@@ -467,25 +455,25 @@ def test_a_task_that_was_given_up_and_comes_back(tmp_path: Path) -> None:
     run = some_run(tmp_path, spec={"array": "0-1"})
     gone, back = queued("12_1", "RUNNING"), tasks("RUNNING", "RUNNING")
     world = World(run, until((10, back), (200, gone), (300, back), (0, tasks("FAILED 4:0", "COMPLETED"))))
-    assert world.watch().code() == 4
+    assert world.watch().exit_code() == 4
 
 
 def test_one_task_of_an_array(array: Run) -> None:
     waits = queued("12_[0-2]", "PENDING")
     world = World(array, until((10, waits), (20, tasks("RUNNING", "RUNNING", "RUNNING")), (0, tasks("RUNNING", "FAILED 6:0", "RUNNING"))))  # fmt: skip  # noqa: E501
     watch = world.watch(task="12_1")
-    assert watch.code() == 6
-    assert [task.id for task in watch.sight.tasks] == ["12_1"]
+    assert watch.exit_code() == 6
+    assert [task.id for task in watch.snapshot.tasks] == ["12_1"]
 
 
-def test_the_record_learns_of_one_task(array: Run) -> None:
+def test_the_end_of_one_task_is_saved(array: Run) -> None:
     Path(array.record).write_text(array.to_json())
     for number in (1, 2):  # two who watch, and have read the record before
         World(array, lambda _: tasks("RUNNING", "FAILED 6:0", "FAILED 5:0")).watch(task=f"12_{number}")
     assert list(records.read(array.record).tasks) == ["12_1", "12_2"]
 
 
-def test_a_task_that_there_is_not(array: Run) -> None:
+def test_a_task_that_does_not_exist(array: Run) -> None:
     with pytest.raises(UsageError, match="no task 12_9") as caught:
         World(array, lambda _: tasks("RUNNING", "RUNNING", "RUNNING")).watch(task="12_9")
     assert "12_0, 12_1, 12_2" in str(caught.value.hint)
@@ -512,20 +500,20 @@ def test_a_large_array_is_read_a_part_at_a_time(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_large_array_does_not_keep_its_logs_open(tmp_path: Path) -> None:
-    """A process may have but 1024 files open, as a rule."""
+    """A process may usually have only 1024 files open."""
     run = some_run(tmp_path, spec={"array": "0-199"})
     world = World(run, until((60, tasks(*["RUNNING"] * 200)), (0, tasks(*["COMPLETED"] * 200))))
     for number in range(200):
         world.log(1, f"{number}\n", f"{tmp_path}/t_{number}.log")
     most, before = 0, len(os.listdir("/proc/self/fd"))
 
-    def count(sight: Sight) -> None:
+    def count(snapshot: Snapshot) -> None:
         nonlocal most
         most = max(most, len(os.listdir("/proc/self/fd")))
 
     world.show = count  # type: ignore[method-assign]
     world.watch()
-    assert most <= before + AT_ONCE
+    assert most <= before + LOGS_PER_ROUND
     assert sorted(map(int, world.out.split())) == list(range(200))
 
 
@@ -543,12 +531,12 @@ def test_a_large_array_does_not_keep_its_logs_open(tmp_path: Path) -> None:
         ("12_5", 5, False),
     ],
 )
-def test_the_tasks_that_wait_together(group: str, number: int, there: bool) -> None:
-    assert array_ids.holds(group, f"12_{number}") is there
+def test_pending_tasks_in_one_entry(group: str, number: int, there: bool) -> None:
+    assert array_ids.contains(group, f"12_{number}") is there
 
 
 def test_the_lines_of_the_log_are_those_of_the_script() -> None:
-    """Else these tests show nothing."""
+    """Otherwise these tests would prove nothing."""
     attempts = log_phases.Attempts()
     for line in (START + END.format(outcome="ok", code=0)).splitlines():
         attempts.take(line)

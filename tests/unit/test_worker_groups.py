@@ -1,4 +1,4 @@
-"""A head on its own and kinds of workers: what can be asked for, and what becomes of it."""
+"""A separate head node and worker groups: what can be requested, and the directives it results in."""
 
 from __future__ import annotations
 
@@ -16,12 +16,7 @@ from slurm_launch.errors import InvalidSpec
 from slurm_launch.rendering.directives import directive_lines
 from slurm_launch.slurm import jobs
 from slurm_launch.spec.checks import BadValue
-from slurm_launch.spec.hetjob import (
-    components,
-    groups,
-    ray_labels,
-    ray_resources,
-)
+from slurm_launch.spec.hetjob import components, ray_labels, ray_resources, worker_groups
 from slurm_launch.spec.worker_groups import WorkerGroup, parse
 
 PLAIN: dict[str, Any] = {"exp_name": "t", "command": "true"}
@@ -40,43 +35,43 @@ def parts(spec: LaunchSpec) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("gpus=8", "does not say how many nodes"),
-        ("n=0", "a number from 1 on: '0'"),
-        ("n=-1", "a number from 1 on"),
-        ("n=1e3", "a number from 1 on"),
-        ("n=" + "9" * 5000, "a number from 1 on"),
+        ("gpus=8", "does not specify the number of nodes"),
+        ("n=0", "a number of 1 or more: '0'"),
+        ("n=-1", "a number of 1 or more"),
+        ("n=1e3", "a number of 1 or more"),
+        ("n=" + "9" * 5000, "a number of 1 or more"),
         ("n=2,gpu=8", "unknown key: 'gpu'"),
-        ("n=2,n=3", "says n twice"),
+        ("n=2,n=3", "sets n twice"),
         ("n=2,", "a part without a value: ''"),
         ("n=2,mem", "a part without a value: 'mem'"),
         ("n=2,mem=lots", "mem= is not an amount of memory"),
         ("n=2,cpus=0", "cpus= is not a number"),
-        ("n=2,labels=a b", "labels= is no label: 'a b'"),
-        ("n=2,labels=a:", "is no label"),
-        ("n=2,labels=a+a:b", "is there twice: 'a'"),
-        ("n=2,labels=GPU", "is a resource of Ray's own"),
-        ("n=2,labels=ray.io/x:y", "is no label"),
-        ("n=2,resources=cpu:4", "is a resource of Ray's own"),
-        ("n=2,resources=fast", "is no amount of a resource"),
-        ("n=2,resources=fast:0", "is no amount of a resource"),
-        ("n=2,resources=fast:1.5", "is no amount of a resource"),
-        ("n=2,resources=fast:1+fast:2", "is there twice"),
+        ("n=2,labels=a b", "labels= is not a label: 'a b'"),
+        ("n=2,labels=a:", "is not a label"),
+        ("n=2,labels=a+a:b", "is duplicated: 'a'"),
+        ("n=2,labels=GPU", "is a built-in resource of Ray"),
+        ("n=2,labels=ray.io/x:y", "is not a label"),
+        ("n=2,resources=cpu:4", "is a built-in resource of Ray"),
+        ("n=2,resources=fast", "is not an amount of a resource"),
+        ("n=2,resources=fast:0", "is not an amount of a resource"),
+        ("n=2,resources=fast:1.5", "is not an amount of a resource"),
+        ("n=2,resources=fast:1+fast:2", "is duplicated"),
         ("n=2,node=n[1-3]", "has n=2, but its node= names 3"),
         ("n=2,partition=big,short", "a part without a value: 'short'"),
-        ("n=2,partition=[big,short]", "partition= is no name of a partition: '[big,short]'"),
-        ('n=2,partition="big,short', "has a quote without its end"),
-        ('n=2,partition="big"x', "has a quote without its end"),
+        ("n=2,partition=[big,short]", "partition= is not the name of a partition: '[big,short]'"),
+        ('n=2,partition="big,short', "has an unterminated quote"),
+        ('n=2,partition="big"x', "has an unterminated quote"),
         ('n=2,partition=""', "partition= is empty"),
         ("", "a part without a value"),
     ],
 )
-def test_what_is_no_group_is_told(text: str, words: str) -> None:
+def test_bad_groups_are_refused(text: str, words: str) -> None:
     with pytest.raises(BadValue, match=re.escape(words)) as caught:
         parse(text)
     assert caught.value.hint
 
 
-def test_a_group_says_what_it_wants() -> None:
+def test_the_keys_of_a_group() -> None:
     found = parse("n=2, gpus=8,gpu-type=h100,cpus=4,mem=64G,partition=big,constraint=a&b,node=n[1,3],labels=x")
     assert (found.n, found.gpus, found.gpu_type, found.cpus, found.mem) == (2, 8, "h100", 4, "64G")
     assert (found.partition, found.constraint, found.node) == ("big", "a&b", "n[1,3]")
@@ -89,17 +84,17 @@ def test_a_value_with_commas_is_in_quotes() -> None:
 
 
 @pytest.mark.parametrize("partition", ["big,short", "big,gpus=8", 'a",gpus=8,"', '"', "a b"])
-def test_a_value_of_a_mapping_stays_one(partition: str, tmp_path: Path) -> None:
+def test_a_value_of_a_mapping_is_not_split(partition: str, tmp_path: Path) -> None:
     group = {"constraint": "a[b", "n": 1, "partition": partition, "node": "n[1-1]"}
     wanted = WorkerGroup(n=1, partition=partition, constraint="a[b", node="n[1-1]")
-    assert groups(spec(worker_group=[group])) == [wanted]
+    assert worker_groups(spec(worker_group=[group])) == [wanted]
     for written in (group, [group]):
         (tmp_path / "slurm-launch.yaml").write_text(json.dumps({"worker-group": written}))
-        assert groups(resolve.resolve(PLAIN, {}, tmp_path).spec()) == [wanted]
+        assert worker_groups(resolve.resolve(PLAIN, {}, tmp_path).spec()) == [wanted]
 
 
-def test_a_word_is_a_label_and_a_resource() -> None:
-    """Work finds its group by the resource with any version of Ray."""
+def test_a_label_without_a_value_is_also_a_resource() -> None:
+    """With the resource a task finds its group in every version of Ray."""
     found = parse("n=1,labels=fast+zone:a,resources=disk:2")
     assert ray_labels(found) == "fast=true,zone=a"
     assert ray_resources(found) == '{"fast": 1, "disk": 2}'
@@ -110,39 +105,39 @@ def test_a_word_is_a_label_and_a_resource() -> None:
 def test_the_number_of_nodes_counts_the_head() -> None:
     assert spec(worker_group=["n=2", "n=3"]).nodes == 6
     assert spec(worker_group=["n=2", "n=3"], num_nodes=6).nodes == 6
-    assert [group.n for group in groups(spec(head_cpus=1, num_nodes=3))] == [2]
+    assert [group.n for group in worker_groups(spec(head_cpus=1, num_nodes=3))] == [2]
     assert spec(head_cpus=1, node="n[1-4]").nodes == 5
-    assert not groups(spec(num_nodes=3))
+    assert not worker_groups(spec(num_nodes=3))
     assert not components(spec(num_nodes=3))
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"head_cpus": 2}, "--head-cpus leaves a job on one node without any worker"),
-        ({"dedicated_head": True}, "--dedicated-head leaves a job on one node"),
-        ({"head_num_cpus": 0}, "--head-num-cpus 0 leaves a job on one node"),
-        ({"dedicated_head": True, "num_nodes": 2, "head_num_cpus": 2}, "exclude one another"),
-        ({"worker_group": ["n=2"], "num_nodes": 2}, "--worker-group makes 3 nodes, the head among them"),
+        ({"head_cpus": 2}, "--head-cpus leaves a single-node job without workers"),
+        ({"dedicated_head": True}, "--dedicated-head leaves a single-node job"),
+        ({"head_num_cpus": 0}, "--head-num-cpus 0 leaves a single-node job"),
+        ({"dedicated_head": True, "num_nodes": 2, "head_num_cpus": 2}, "are mutually exclusive"),
+        ({"worker_group": ["n=2"], "num_nodes": 2}, "--worker-group makes 3 nodes including the head"),
         ({"worker_group": ["n=2"], "array": "0-3"}, "--worker-group makes a heterogeneous job"),
-        ({"head_mem": "1G", "num_nodes": 2, "array": "0-3"}, "of which Slurm makes no array"),
-        ({"worker_group": ["n=2"], "sweep": {"lr": "1,2"}}, "of which Slurm makes no array: no --sweep"),
-        ({"worker_group": ["n=2"], "node": "n[1-2]"}, "--node does not tell"),
-        ({"head_cpus": 1, "node": "n[1-2]", "num_nodes": 2}, "the head has one of its own"),
-        ({"head_mem": "0", "num_nodes": 2}, "mem 0, all of a node's"),
-        ({"worker_group": ["n=1,mem=64G", "n=1"], "exclusive": True}, "cannot be said for some"),
-        ({"worker_group": ["n=1", "n=1,mem=64G", "n=1"], "sbatch": {"exclusive": "user"}}, "cannot be said for some"),
-        ({"head_mem": "1G", "num_nodes": 2, "sbatch": ["exclusive"]}, "cannot be said for some"),
+        ({"head_mem": "1G", "num_nodes": 2, "array": "0-3"}, "which Slurm cannot run as an array"),
+        ({"worker_group": ["n=2"], "sweep": {"lr": "1,2"}}, "cannot run as an array: --sweep is not possible"),
+        ({"worker_group": ["n=2"], "node": "n[1-2]"}, "--node cannot be combined with --worker-group"),
+        ({"head_cpus": 1, "node": "n[1-2]", "num_nodes": 2}, "2 hosts, not counting the head's own node, but"),
+        ({"head_mem": "0", "num_nodes": 2}, "mem 0 (all memory of a node)"),
+        ({"worker_group": ["n=1,mem=64G", "n=1"], "exclusive": True}, "cannot apply to only some"),
+        ({"worker_group": ["n=1", "n=1,mem=64G", "n=1"], "sbatch": {"exclusive": "user"}}, "cannot apply to only some"),
+        ({"head_mem": "1G", "num_nodes": 2, "sbatch": ["exclusive"]}, "cannot apply to only some"),
         ({"worker_group": ["n=1,gpus=2"], "gpu_directive": "none"}, "--gpu-directive none"),
-        ({"worker_group": ["n=1,labels=cpu"]}, "labels= is a resource of Ray's own"),
+        ({"worker_group": ["n=1,labels=cpu"]}, "labels= is a built-in resource of Ray"),
         ({"worker_group": [{"n": [1]}]}, "has a value of the wrong type"),
         ({"worker_group": [{"n=1,gpus": 8}]}, "has an unknown key: 'n=1,gpus'"),
-        ({"worker_group": ["n=1,gpu-type=a"]}, "--worker-group has gpu-type=a, but no GPU"),
-        ({"worker_group": ["n=1,gpu-type=a,gpus=0"], "num_gpus": 2}, "--worker-group has gpu-type=a, but no GPU"),
-        ({"worker_group": ["n=1"], "gpu_type": "a"}, "--gpu-type without --num-gpus asks for no GPU"),
+        ({"worker_group": ["n=1,gpu-type=a"]}, "--worker-group has gpu-type=a, but no GPUs"),
+        ({"worker_group": ["n=1,gpu-type=a,gpus=0"], "num_gpus": 2}, "--worker-group has gpu-type=a, but no GPUs"),
+        ({"worker_group": ["n=1"], "gpu_type": "a"}, "--gpu-type has no effect without GPUs"),
     ],
 )
-def test_what_does_not_fit_together(options: dict[str, Any], words: str) -> None:
+def test_conflicting_options(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=re.escape(words)):
         spec(**options)
 
@@ -151,7 +146,7 @@ def test_head_num_cpus_needs_no_other_node() -> None:
     assert spec(head_num_cpus=2).nodes == 1
 
 
-def test_the_head_takes_neither_gpus_nor_what_chooses_the_workers_nodes() -> None:
+def test_the_head_has_neither_gpus_nor_the_node_selection_of_the_workers() -> None:
     job = spec(
         num_nodes=3, num_gpus=4, gpu_type="a100", cpus_per_task=8, partition="gpu", constraint="ib", exclusive=True,
         mem="9G", switches="1", head_partition="cpu", account="me", signal="B:USR1@60", on_node_loss="continue",
@@ -182,8 +177,8 @@ def test_the_head_takes_neither_gpus_nor_what_chooses_the_workers_nodes() -> Non
         ({"head_mem": "1G", "exclusive": True}, ["mem-per-cpu=1024M", "", ""]),
     ],
 )
-def test_memory_is_said_so_that_sbatch_does_not_hand_it_on(options: dict[str, Any], memory: list[str]) -> None:
-    """It hands --mem on to later components, where --mem-per-cpu then is an error."""
+def test_memory_that_sbatch_does_not_pass_on(options: dict[str, Any], memory: list[str]) -> None:
+    """sbatch passes --mem on to later components, where --mem-per-cpu is then an error."""
     group = options.pop("group", None)
     job = spec(worker_group=["n=1" + (f",{group}" if group else ""), "n=1"], **options)
     assert [" ".join(word for word in part if word.startswith("mem")) for part in parts(job)] == memory
@@ -207,7 +202,7 @@ def test_in_a_file_a_group_can_be_a_mapping(tmp_path: Path) -> None:
     assert "slurm-launch.yaml:3" in str(caught.value.problems[0])
 
 
-# --- what Slurm tells of it ------------------------------------------------------------------------------------------
+# --- what Slurm reports of it ---------------------------------------------------------------------------------------
 
 
 def test_components_are_one_job() -> None:
@@ -223,7 +218,7 @@ def test_components_are_one_job() -> None:
     assert not any(word.startswith("--het-group") for word in jobs.step_argv("12", "n3"))
 
 
-def test_the_reason_to_wait_may_stand_with_any_component() -> None:
+def test_any_component_may_have_the_pending_reason() -> None:
     lines = [
         f"12+{part}|PENDING|0:0|{reason}|0|1||main|alice|N/A|N/A|N/A|/r/t.sh|t|\n"
         for part, reason in ((0, "None"), (1, "Resources"))
@@ -232,7 +227,7 @@ def test_the_reason_to_wait_may_stand_with_any_component() -> None:
     assert (job.reason, job.nodes, job.num_nodes) == ("Resources", None, 2)
 
 
-def test_sacct_and_scontrol_tell_the_same() -> None:
+def test_sacct_and_scontrol_agree() -> None:
     lines = "".join(f"12+{part}|FAILED|7:0|1|n{part}|main|alice||||t|\n" for part in (0, 1))
     (job,) = jobs.parse_sacct(lines)
     assert (job.id, job.code, job.nodes) == ("12", 7, "n0,n1")
@@ -246,8 +241,8 @@ def test_sacct_and_scontrol_tell_the_same() -> None:
     assert (job.id, job.code, job.nodes, job.num_nodes) == ("12", 7, "n0,n1", 2)
 
 
-def test_a_waiting_job_has_one_place_in_the_queue() -> None:
+def test_a_pending_job_has_one_place_in_the_queue() -> None:
     text = "9|5|bob|Resources\n12+0|4|alice|Priority\n12+1|4|alice|Priority\n13|3|bob|Priority\n"
-    place = jobs.parse_place(text, "12")
+    place = jobs.parse_queue_position(text, "12")
     assert place is not None
     assert (place.place, place.of) == (2, 3)

@@ -1,4 +1,4 @@
-"""Runs to wait for: their names become job ids, once, and what cannot be waited for is told at once."""
+"""Dependencies: names of runs become job IDs, once, and an impossible dependency is refused before submission."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from slurm_launch.launch import dependencies
 from slurm_launch.launch import submit as submission
 from slurm_launch.runs import index
 from slurm_launch.runs import record as records
+from slurm_launch.slurm.sbatch import REHEARSAL_CLUSTER
 from slurm_launch.status.report import status_rows
 from tests.unit.some_run import some_run
 
@@ -24,7 +25,7 @@ GOOD = ("--exp-name", "x", "--command", "true")
 
 
 def made(name: str, **other: Any) -> records.Run:
-    """A run of ours that the index knows."""
+    """A run in the index."""
     run = some_run(Path.cwd(), name, **other)
     records.write(run)
     index.add(run, os.environ)
@@ -48,11 +49,11 @@ def test_names_and_ids_become_one_line() -> None:
     assert line() is None
 
 
-def test_a_dependency_in_sbatchs_words_stands_first() -> None:
+def test_an_explicit_dependency_comes_first() -> None:
     assert line(dependency="after:1+5", after_ok=("2",)) == "after:1+5,afterok:2"
 
 
-def test_the_header_and_the_record_keep_what_was_written() -> None:
+def test_the_header_keeps_the_names_of_runs() -> None:
     made("prepare_20261116-090507")
     spec = LaunchSpec(exp_name="x", command="true", after_ok=("prepare",))
     assert '"after-ok": ["prepare"]' in render(spec)
@@ -68,11 +69,41 @@ def test_a_number_is_a_job_not_the_beginning_of_a_name() -> None:
     assert line(after_ok=("12_20261116-090507",)) == "afterok:77"
 
 
+@pytest.mark.parametrize(
+    ("flags", "reads"),
+    [
+        ((), 0),
+        (("--after-ok", "12", "--no-sbatch", "dependency"), 0),
+        (("--after-ok", "prepare"), 1),
+        (("--after-ok", "12", "--after-any", "13", "--after-any", "prepare", "--after", "99"), 1),
+    ],
+)
+def test_the_index_is_read_only_for_dependencies_and_once(
+    flags: tuple[str, ...], reads: int, launcher: Launcher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made("prepare_20261116-090507", job_id="12")
+    made("other_20261116-090507", job_id="13")
+    calls, entries = [], index.entries
+
+    def counted(*arguments: Any) -> list[index.Entry]:
+        calls.append(arguments)
+        return entries(*arguments)
+
+    monkeypatch.setattr(index, "entries", counted)
+    for name in ("scontrol", "sbatch"):
+        (tmp_path / name).write_text("#!/bin/sh\necho 14\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    answer = launcher("submit", *GOOD, *flags, "--parsable")
+    assert (answer.code, answer.out) == (0, "14\n"), answer.err
+    assert len(calls) == reads
+
+
 @pytest.mark.parametrize("verb", ["submit", "render", "check"])
 def test_an_unknown_run(verb: str, launcher: Launcher) -> None:
     answer = launcher(verb, *GOOD, "--after-ok", "nosuch")
     assert answer.code == 2
-    assert answer.err.startswith("error: no run is called 'nosuch'")
+    assert answer.err.startswith("error: no run has the name or job ID 'nosuch'")
     assert "at: --after-ok nosuch" in answer.err
     assert "slurm-launch list" in answer.err
     assert list(Path.cwd().iterdir()) == []
@@ -81,7 +112,7 @@ def test_an_unknown_run(verb: str, launcher: Launcher) -> None:
 def refused(name: str = "after_ok", argument: str = "t_", **options: Any) -> UsageError:
     spec = LaunchSpec(exp_name="x", command="true", **{name: (argument,)}, **options)
     with pytest.raises(UsageError) as error:
-        dependencies.resolved(spec, os.environ)
+        dependencies.job_ids(spec, os.environ)
     return error.value
 
 
@@ -89,14 +120,14 @@ def test_a_name_that_two_runs_have() -> None:
     made("t_20261116-090507")
     made("t_20261116-090508", job_id="13")
     error = refused()
-    assert "could be one of 2 runs" in error.message
+    assert "matches 2 runs" in error.message
     assert error.at == "--after-ok t_"
 
 
 def test_a_run_that_was_never_submitted() -> None:
     made("t_20261116-090507", job_id=None)
     error = refused()
-    assert "has no job id" in error.message
+    assert "has no job ID" in error.message
     assert "squeue --me" in str(error.hint)
 
 
@@ -114,14 +145,12 @@ def test_in_a_federation_every_cluster_knows_the_id() -> None:
     assert line(after_ok=("t_",)) == "afterok:12"
 
 
-def test_a_rehearsed_run_is_none_of_slurms() -> None:
-    from slurm_launch.rehearsal.job import CLUSTER
-
-    made("t_20261116-090507", cluster=CLUSTER)
+def test_a_rehearsed_run_is_refused() -> None:
+    made("t_20261116-090507", cluster=REHEARSAL_CLUSTER)
     assert "was a rehearsal" in refused().message
 
 
-def test_a_chain_that_may_stop_early_ends_neither_well_nor_badly() -> None:
+def test_a_chain_that_may_stop_early_neither_completes_nor_fails() -> None:
     made("t_20261116-090507", spec={"chain": 5, "chain-while": "notok"})
     for name in ("after_ok", "after_notok"):
         assert "--after-any" in str(refused(name).hint)
@@ -132,13 +161,13 @@ def test_a_chain_that_may_stop_early_ends_neither_well_nor_badly() -> None:
 def test_what_cannot_be_joined(launcher: Launcher) -> None:
     either = launcher("render", *GOOD, "--dependency", "afterok:1?afterany:2", "--after-ok", "3")
     assert either.code == 2
-    assert "--dependency afterok:1?afterany:2 and --after-ok cannot be joined" in either.err
+    assert "--dependency afterok:1?afterany:2 cannot be combined with --after-ok" in either.err
     by_hand = launcher("render", *GOOD, "--sbatch", "dependency=afterok:1", "--singleton")
     assert by_hand.code == 2
-    assert "--singleton and --sbatch dependency exclude one another" in by_hand.err
+    assert "--singleton and --sbatch dependency are mutually exclusive" in by_hand.err
 
 
-def test_status_tells_what_a_run_waits_for() -> None:
+def test_status_shows_the_dependencies_of_a_run() -> None:
     from datetime import datetime, timezone
 
     from slurm_launch.status.task import Task
@@ -164,14 +193,14 @@ def test_an_empty_flag_is_an_unset_variable(launcher: Launcher, flag: str) -> No
 @pytest.mark.parametrize(
     ("says", "words", "code"),
     [
-        ("slurm_load_jobs error: Invalid job id specified", "neither Slurm nor a record knows job 99999", 2),
+        ("slurm_load_jobs error: Invalid job id specified", "neither Slurm nor a record has job 99999", 2),
         ("slurm_load_jobs error: Unable to contact slurm controller", "sbatch refused", 3),
     ],
 )
-def test_a_job_that_nobody_knows(
+def test_an_unknown_job_id(
     launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, words: str, code: int
 ) -> None:
-    """Slurm 22.05 would not wait for it; a Slurm that does not answer is sbatch's business."""
+    """Slurm 22.05 would not wait for it; if Slurm does not answer, sbatch reports that."""
     for name, text in (("scontrol", f"echo '{says}' >&2"), ("sbatch", "echo no >&2")):
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\nexit 1\n")
         (tmp_path / name).chmod(0o755)

@@ -1,4 +1,4 @@
-"""Growing: which runs can, with which options, and what a log tells of such a job."""
+"""Growing: which runs can grow, with which options, and what the log of such a job shows."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def running(tmp_path: Path, log: str = START, **other: Any) -> Run:
 
 def test_a_run_that_runs(tmp_path: Path) -> None:
     run = running(tmp_path)
-    main = grow.find(run, None, slurm_client(queued("12", "RUNNING")))
-    assert (main.joins, main.begun) == (JoinTarget("12", run.log), True)
+    main = grow.find_main_job(run, None, slurm_client(queued("12", "RUNNING")))
+    assert (main.joins, main.started) == (JoinTarget("12", run.log), True)
 
 
 def test_one_that_waits_is_waited_for(tmp_path: Path) -> None:
     run = running(tmp_path, "")
-    main = grow.find(run, None, slurm_client(queued("12", "PENDING")))
-    assert not main.begun
+    main = grow.find_main_job(run, None, slurm_client(queued("12", "PENDING")))
+    assert not main.started
     spec = LaunchSpec(exp_name="t-grow", command=":", after_ok=("7",))
     assert grow_job.with_dependency(main, spec).after == ("12",)
 
@@ -77,17 +77,17 @@ def test_one_that_waits_is_waited_for(tmp_path: Path) -> None:
 def test_one_of_several_components(tmp_path: Path) -> None:
     """Without its number, srun finds nothing to do in such a job."""
     run = running(tmp_path)
-    main = grow.find(run, None, slurm_client(queued("12+0", "RUNNING"), queued("12+1", "RUNNING")))
-    assert main.joins == JoinTarget("12", run.log, parts=True)
+    main = grow.find_main_job(run, None, slurm_client(queued("12+0", "RUNNING"), queued("12+1", "RUNNING")))
+    assert main.joins == JoinTarget("12", run.log, heterogeneous=True)
 
 
 def test_a_task_of_an_array_has_a_number_of_its_own(tmp_path: Path) -> None:
     run = running(tmp_path, array="0-1")
     Path(f"{tmp_path}/t_1.log").write_text(START.replace("job=12", "job=15"))
     ask = slurm_client(queued("12_0", "COMPLETED"), queued("12_1", "RUNNING"))
-    assert grow.find(run, "12_1", ask).joins == JoinTarget("15", f"{tmp_path}/t_1.log")
+    assert grow.find_main_job(run, "12_1", ask).joins == JoinTarget("15", f"{tmp_path}/t_1.log")
     with pytest.raises(WrongMoment):
-        grow.find(run, "12_0", ask)
+        grow.find_main_job(run, "12_0", ask)
 
 
 @pytest.mark.parametrize(
@@ -100,13 +100,13 @@ def test_a_task_of_an_array_has_a_number_of_its_own(tmp_path: Path) -> None:
 )
 def test_one_that_is_over(tmp_path: Path, log: str, lines: tuple[str, ...]) -> None:
     with pytest.raises(LaunchError) as error:
-        grow.find(running(tmp_path, log), None, slurm_client(*lines))
+        grow.find_main_job(running(tmp_path, log), None, slurm_client(*lines))
     assert error.value.exit_code == 7
 
 
 def test_somebody_elses(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is bob's by its record"):
-        grow.find(some_run(tmp_path, user="bob"), None, slurm_client(queued("12", "RUNNING")))
+    with pytest.raises(UsageError, match="belongs to bob according to its record"):
+        grow.find_main_job(some_run(tmp_path, user="bob"), None, slurm_client(queued("12", "RUNNING")))
 
 
 GROWING = START.replace(" dir=/tmp/r12-ab", " dir=/tmp/r12-ab main=9")
@@ -114,10 +114,10 @@ GROWING = START.replace(" dir=/tmp/r12-ab", " dir=/tmp/r12-ab main=9")
 
 def test_one_that_grows_another(tmp_path: Path) -> None:
     run, ask = running(tmp_path, GROWING), slurm_client(queued("12", "RUNNING"))
-    with pytest.raises(UsageError, match="join job 9"):
-        grow.find(run, None, ask)
-    with pytest.raises(WrongMoment, match="no command of its own"):
-        running_job.find(run, None, ask)
+    with pytest.raises(UsageError, match="join that of job 9"):
+        grow.find_main_job(run, None, ask)
+    with pytest.raises(WrongMoment, match="runs no command"):
+        running_job.find_running(run, None, ask)
 
 
 def test_its_words(tmp_path: Path) -> None:
@@ -125,16 +125,16 @@ def test_its_words(tmp_path: Path) -> None:
 
     waiting = "[slurm-launch] 2026-11-16T09:05:08+0000 waiting main=9\n"
     for log, words in (
-        (waiting, "runs: it waits for the cluster of job 9"),
-        (waiting + GROWING.splitlines(keepends=True)[0], "runs: its nodes join the cluster of job 9"),
-        (waiting + GROWING, "runs: its nodes are part of the cluster of job 9"),
+        (waiting, "running: waiting for the cluster of job 9"),
+        (waiting + GROWING.splitlines(keepends=True)[0], "running: its nodes are joining the cluster of job 9"),
+        (waiting + GROWING, "running: its nodes are part of the cluster of job 9"),
     ):
-        (task,) = lookup.look(running(tmp_path, log), slurm_client(queued("12", "RUNNING")))
+        (task,) = lookup.look_up(running(tmp_path, log), slurm_client(queued("12", "RUNNING")))
         assert task.in_words == words
 
 
 def test_the_new_nodes_are_like_those_of_the_run(tmp_path: Path) -> None:
-    own = grow.origin(running(tmp_path)).own
+    own = grow.inherited_spec(running(tmp_path)).own
     assert own == {
         "exp-name": "t-grow",
         "command": grow_job.NO_COMMAND,
@@ -156,7 +156,7 @@ def test_what_means_nothing_to_them(launcher: Launcher, flag: str) -> None:
 
 def test_a_command_after_the_dashes(launcher: Launcher) -> None:
     answer = launcher("grow", "t", "--", "python", "x.py")
-    assert (answer.code, "no command of its own" in answer.err) == (2, True)
+    assert (answer.code, "runs no command" in answer.err) == (2, True)
 
 
 def test_the_script(tmp_path: Path) -> None:
@@ -176,12 +176,12 @@ def test_its_script_is_no_origin(launcher: Launcher) -> None:
     for words in (["resubmit", run.record], ["render", "--from", run.script]):
         answer = launcher(*words)
         assert answer.code == 2
-        assert "this script grows the cluster of job 12" in answer.err
-        assert "hint: for another such job: slurm-launch grow 12\n" in answer.err
+        assert "this script adds nodes to the cluster of job 12" in answer.err
+        assert "hint: for another such job, use `slurm-launch grow 12`\n" in answer.err
 
 
 def test_the_second_job_of_a_launch(tmp_path: Path) -> None:
-    """Both are submitted; if the second cannot be, the first is told all the same."""
+    """Both are submitted; if the second is refused, the first is still reported."""
     answers = [Result((), 0, "12\n", ""), Result((), 0, "13\n", "")]
     calls: list[list[str]] = []
     told: list[str] = []
@@ -201,11 +201,11 @@ def test_the_second_job_of_a_launch(tmp_path: Path) -> None:
     assert "#SBATCH --cpus-per-task=3\n" in script
     assert "#SBATCH --dependency=after:12\n" in script
     assert f"main_job=12 main_log={run.log}" in script
-    assert told == [f"job 13 will grow it by 2 nodes: {second.script}"]
+    assert told == [f"job 13 will grow its cluster by 2 nodes: {second.script}"]
     answers += [Result((), 0, "14\n", ""), Result((), 1, "", "sbatch: error: no\n")]
     run = submission.submit(spec, cwd=tmp_path, env=dict(os.environ), runner=sbatch, notify=told.append)
     assert (run.job_id, run.grow) == ("14", None)
-    assert told[1].startswith("job 14 is submitted, but not the job that was to grow it: sbatch refused the job")
+    assert told[1].startswith("job 14 is submitted, but not the job that grows its cluster: sbatch refused the job")
 
 
 def test_the_second_job_of_one_with_gpus_in_its_groups(tmp_path: Path) -> None:
@@ -223,18 +223,18 @@ def test_the_second_job_of_one_with_gpus_in_its_groups(tmp_path: Path) -> None:
 
 def test_a_dry_run_tells_of_both(launcher: Launcher) -> None:
     answer = launcher("submit", "--exp-name", "t", "--command", "true", "--grow", "2", "--dry-run")
-    assert "then a second job, t-grow, would be submitted, which grows it by 2 nodes\n" in answer.err
+    assert "a second job, t-grow, would then be submitted to add 2 nodes to its cluster\n" in answer.err
 
 
 def test_a_second_job_that_cannot_be_is_told_before_the_first_is_there(
     launcher: Launcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grow_job, "WARNING", "nonsense")
+    monkeypatch.setattr(grow_job, "TIME_WARNING", "nonsense")
     for flags in (["--dry-run"], []):
         answer = launcher("submit", "--exp-name", "t", "--command", "true", "--grow", "1", *flags)
         assert answer.code == 2
         assert answer.err.startswith("error: --signal")
-        assert "at: the second job, of --grow" in answer.err
+        assert "at: the second job of --grow" in answer.err
         assert not [path.name for path in Path.cwd().iterdir()]
 
 
@@ -249,7 +249,9 @@ def main_run(monkeypatch: pytest.MonkeyPatch) -> Run:
     """One that runs, here, as far as `grow` can see."""
     run = running(Path.cwd())
     records.write(run)
-    monkeypatch.setattr(grow, "find", lambda found, *_: grow_job.Main(found, JoinTarget("12", found.log), begun=True))
+    monkeypatch.setattr(
+        grow, "find_main_job", lambda found, *_: grow_job.MainJob(found, JoinTarget("12", found.log), started=True)
+    )
     return run
 
 
@@ -272,7 +274,7 @@ def test_variables_for_other_jobs(launcher: Launcher, main_run: Run, monkeypatch
     assert directives(answer.out) == directives(plain.out)
     assert "#SBATCH --signal=B:USR1@60" in directives(plain.out)
     for name in OTHER_JOBS:
-        assert f"left out: env {name}\n" in answer.err
+        assert f"does not apply and is ignored: env {name}\n" in answer.err
 
 
 def test_files_for_other_jobs(launcher: Launcher, main_run: Run) -> None:
@@ -286,7 +288,7 @@ def test_files_for_other_jobs(launcher: Launcher, main_run: Run) -> None:
     lines = directives(answer.out)
     assert "#SBATCH --qos=fast" in lines
     assert not [line for line in lines if "array" in line or line == "#SBATCH --requeue"]
-    assert "--array means nothing here and is left out: " in answer.err
+    assert "--array does not apply and is ignored: " in answer.err
 
 
 def directives(script: str) -> list[str]:
