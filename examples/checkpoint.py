@@ -45,7 +45,7 @@ def main() -> None:
 
     ray.init()
     state = load()
-    print(f"life {os.environ.get('SLAUNCH_RESTART', '0')}: going on after step {state['done']}", flush=True)
+    print(f"attempt {os.environ.get('SLAUNCH_RESTART', '0')}: continuing after step {state['done']}", flush=True)
     while state["done"] < steps:
         state["total"] = ray.get(step.remote(state["total"], state["done"] + 1))
         state["done"] += 1
