@@ -189,13 +189,6 @@ def _is_switch(name: str) -> bool:
 class SpecCommand(TyperCommand):
     """A command with many options: grouped in plain help too, and strict about words before the `--`."""
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **settings)
-        for param in self.params:
-            if param.name in LaunchSpec.model_fields:
-                # Typer would build a pydantic adapter for each option, only to turn text into text: 8 ms of CPU time
-                setattr(param, "process_value", lambda _, value: value)  # noqa: B010
-
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         given = list(args)
         rest = super().parse_args(ctx, args)
