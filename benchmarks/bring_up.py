@@ -7,7 +7,7 @@ import shlex
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -53,6 +53,7 @@ class Bench:
 
     cluster: Cluster
     jobs: int = 0
+    earlier: Callable[[int, str], str] | None = None  # renders the script of another version, see against.py
     taken: dict[tuple[str, int], list[Taken]] = field(default_factory=lambda: defaultdict(list))
 
     def run(self, ways: Sequence[str], nodes: int, rounds: int, *, to_the_end: bool = False) -> None:
@@ -86,7 +87,9 @@ class Bench:
         command = [f"{VENV}/bin/python", str(HERE / "probe.py"), str(nodes), result]
         if way == "floor":
             return self._by_hand(nodes, command, result)
-        if way in OURS:
+        if way == "earlier" and self.earlier is not None:
+            script, arguments = timed(self.earlier(nodes, shlex.join(command))), []
+        elif way in OURS:
             script, arguments = timed(_ours(nodes, shlex.join(command), **OURS[way])), []
         else:
             script, arguments = (HERE / f"ways/{way}.sh").read_text(), command

@@ -16,7 +16,7 @@ SIZES = (3, 6)
 OURS = "our script and srun"
 # Substrings of command lines. Ray's agents and dashboard rename themselves while they start.
 PROGRAMS = {
-    "run_node": OURS,  # first: its code, which is also on srun's command line, contains the other names
+    "slaunch_program": OURS,  # srun and the shell of a step
     "slurm_script": OURS,
     "raylet/raylet": "raylets",  # before the agents, whose command lines are arguments of the raylet
     "gcs_server": "GCS",

@@ -44,9 +44,7 @@ def render_script(
         points=points,
         joins=joins,
     )
-    if joins is not None:
-        return templates.built_in("grow.sh.j2").render(values)
-    if spec.template is None:
+    if spec.template is None or joins is not None:
         return templates.built_in("job.sh.j2").render(values)
     return _render_user_template(spec.template, values)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +10,7 @@ from typing import Any
 
 from slurm_launch import __version__
 from slurm_launch.rendering.directives import directive_lines
-from slurm_launch.rendering.templates import Raw
+from slurm_launch.rendering.templates import Raw, shell_word
 from slurm_launch.spec import hetjob, script_header
 from slurm_launch.spec.container_runtimes import HEAD_IMAGE, WORKER_IMAGE, Bash, Word, gpu_kind, runtime_of
 from slurm_launch.spec.launch_spec import LaunchSpec
@@ -37,7 +36,7 @@ def template_values(
     """Return the variables of a template. `tasks` are those of a sweep's array, one for each of its `points`."""
     run = name if run_dir == "." else f"{run_dir.rstrip('/')}/{name}"
     port_first, _, port_last = (spec.port_range or "").partition("-")
-    values = {
+    values: dict[str, Any] = {
         "spec": spec,
         "name": Raw(name),
         "run": run,
@@ -54,14 +53,15 @@ def template_values(
         "groups": _groups(spec),
         "ray_head_args": _ray_head_args(spec),
         "end_mark": Raw(_end_mark(spec.command)),
-        "ports_part": "parts/ports-range.sh" if spec.port_range else "parts/ports.sh",
+        "environment_mark": Raw(_end_mark(_environment_code(spec), "END_OF_ENVIRONMENT")),
         "port_first": Raw(port_first),
         "port_last": Raw(port_last),
         "container": _container(spec),
         "checkpoint_signal": spec.checkpoint_signal or ("TERM" if spec.signal_before is None else "USR1"),
         "max_restarts": MAX_RESTARTS if spec.max_restarts is None else spec.max_restarts,
+        "joins": joins,
     }
-    return values if joins is None else {**values, "joins": joins}
+    return values
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,7 @@ class ContainerValues:
     program: str  # that must be installed on the nodes; may be empty
     mounts_job_dirs: bool
     part: str | None
+    set_up: Raw  # a function in that part; may be empty
     step: Raw  # this and the following: elements of bash arrays
     worker_step: Raw
     enter: Raw
@@ -134,7 +135,7 @@ def _container(spec: LaunchSpec) -> ContainerValues | None:
         return None
     image, worker_image = runtime.image(spec.image or ""), runtime.image(spec.workers_image or "")
     differ = worker_image != image
-    setup: list[Word] = ["bash", "-c", Bash('"$container_setup"'), "bash"] if spec.container_setup else []
+    setup: list[Word] = ["bash", "-c", Bash('"$slaunch_container_setup"'), "bash"] if spec.container_setup else []
     return ContainerValues(
         runtime=Raw(runtime.name),
         image=image,
@@ -142,10 +143,11 @@ def _container(spec: LaunchSpec) -> ContainerValues | None:
         program=runtime.program or "",
         mounts_job_dirs=runtime.mounts_job_dirs,
         part=runtime.part,
+        set_up=Raw(runtime.set_up),
         step=_array(runtime.step(spec, HEAD_IMAGE)),
-        worker_step=_array(runtime.step(spec, WORKER_IMAGE)) if differ else Raw('"${head_step[@]}"'),
+        worker_step=_array(runtime.step(spec, WORKER_IMAGE)) if differ else Raw('"${slaunch_head_step[@]}"'),
         enter=_array([*runtime.enter(spec, HEAD_IMAGE), *setup]),
-        worker_enter=_array([*runtime.enter(spec, WORKER_IMAGE), *setup]) if differ else Raw('"${head_enter[@]}"'),
+        worker_enter=_array([*runtime.enter(spec, WORKER_IMAGE), *setup]) if differ else Raw('"${slaunch_head_enter[@]}"'),
         enter_for_command=_array(runtime.enter_for_command()),
         join_head=_array(runtime.join_head()),
         env=",".join(["RAY_AUTH_MODE", *spec.env]),
@@ -157,11 +159,18 @@ def _container(spec: LaunchSpec) -> ContainerValues | None:
 
 def _path_in_job(path: str) -> Raw:
     """Return a path as bash code; a relative one starts at the directory of the submission."""
-    return Raw(("" if path.startswith("/") else '"$PWD"/') + shlex.quote(path))
+    return Raw(("" if path.startswith("/") else '"$PWD"/') + shell_word(path))
 
 
 def _array(words: Iterable[Word]) -> Raw:
-    return Raw(" ".join(word if isinstance(word, Bash) else shlex.quote(word) for word in words))
+    """Return the elements of a bash array in a function, one per line."""
+    lines = [f"\n    {word if isinstance(word, Bash) else shell_word(word)}" for word in words]
+    return Raw("".join([*lines, "\n  "] if lines else lines))
+
+
+def _environment_code(spec: LaunchSpec) -> str:
+    """Return all text of the environment that may span several lines."""
+    return "\n".join([*spec.env.values(), *spec.modules, spec.conda_env or "", spec.venv or "", *spec.load_env])
 
 
 def _end_mark(text: str, mark: str = "END_OF_COMMAND") -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
@@ -24,34 +24,61 @@ class Raw(str):
     __slots__ = ()
 
 
-def _quote(value: Any) -> str:
-    """Jinja's finalize: every value in the script is quoted as one shell word, unless it is Raw."""
-    return value if isinstance(value, Raw) else shlex.quote(str(value))
+def shell_word(text: str) -> str:
+    """Return a text quoted as one word of bash, in the form that reads best and that shellcheck accepts as data.
+
+    Words of letters only are quoted as well: `x=continue` looks like a command, and `$` in single quotes like a mistake.
+    """
+    if re.fullmatch(r"(?=.*[0-9_@%+=:./-])[A-Za-z0-9_@%+=:./-]+", text):
+        return text
+    if not set("'$`") & set(text):
+        return f"'{text}'"
+    escaped = re.sub(r'([\\"$`])', r"\\\1", text)
+    return f'"{escaped}"'
+
+
+def _finalize(value: Any) -> str:
+    """Every value in the script is quoted as one word of bash, unless it is Raw."""
+    return value if isinstance(value, Raw) else shell_word(str(value))
 
 
 def _words(values: Iterable[Any]) -> Raw:
-    return Raw(" ".join(shlex.quote(str(value)) for value in values))
+    return Raw(" ".join(shell_word(str(value)) for value in values))
 
 
 def _first_line(code: str) -> str:
     return code.strip().splitlines()[0][:100]
 
 
+def _align(text: str) -> Raw:
+    """Return lines with their comments in one column, as shfmt wants it; a tab separates them in the template."""
+    lines = [line.partition("\t#") for line in text.splitlines()]
+    width = max(len(code) for code, _, _ in lines)
+    return Raw("".join(f"{code:{width}} #{comment}\n" if tab else f"{code}\n" for code, tab, comment in lines))
+
+
 @lru_cache
 def _environment() -> jinja2.Environment:
-    import jinja2  # a third of the time of a render: imported on first use
+    import jinja2.ext  # a third of the time of a render: imported on first use
+
+    class CommentStatements(jinja2.ext.Extension):
+        """A line `#% if x` is the statement `{% if x %}`: for bash it is a comment, so that the parts are plain bash."""
+
+        def preprocess(self, source: str, name: str | None, filename: str | None = None) -> str:
+            return re.sub(r"^[ \t]*#% (.*)$", r"{% \1 %}", source, flags=re.MULTILINE)
 
     environment = jinja2.Environment(
+        extensions=[CommentStatements],
         loader=jinja2.FileSystemLoader(TEMPLATES),
         undefined=jinja2.StrictUndefined,
-        finalize=_quote,
+        finalize=_finalize,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
         comment_start_string="{##",  # `{#` occurs in bash: ${#array[@]}
         comment_end_string="##}",
     )
-    environment.filters.update(words=_words, raw=Raw, first_line=_first_line)
+    environment.filters.update(words=_words, raw=Raw, first_line=_first_line, align=_align)
     return environment
 
 

@@ -307,16 +307,11 @@ def _value_text(name: str, value: Any) -> str:
     return str(value)
 
 
-# Variables that the script sets itself; setting them from outside would break the cluster or leak its token.
+# Variables that the script sets itself; setting them from outside would break the cluster or leak its token. All of the
+# script's own variables have a prefix.
 _OWN_VARIABLES = re.compile(
     r"RAY_ADDRESS|RAY_AUTH_.*|RAY_TMPDIR|SLURM_.*|SBATCH_.*|SRUN_.*|BASH_ENV|IFS|SHELLOPTS|BASHOPTS|SECONDS"
-    # The script's own names, in the order of their appearance: the command would see our value, not the user's.
-    r"|main_(job|log|head|dir)|leaving|answered|asked_at|time_is_short"
-    r"|slaunch_(run|folder|link|while|restarts?|signal|warning)|SLAUNCH_(LINK|RESTART|RUN_DIR)|reason|until|fate|ends|ended_by|command_pid|phase|run|start_timeout|min_nodes|on_node_loss|temp_base|ip_family|interface"
-    r"|port_first|port_last|auth|keep_ray_logs|unmanaged_gpus|object_store|(srun|ray|ray_head|ray_worker)_args|command"
-    r"|head|nodes|count|head_ip|port|attempt|step_pids|step_fds|joined|batch_pid|step_of|heard|words|why|never|token|dir"
-    r"|job_dir|events|address|node_code|lost|ticked|ray|deadline|enough|ready_at|missing|command_took|node"
-    r"|group_(labels|resources|first)|(head|worker)_(step|enter)|enter_for_command|join_head|at_end|(worker_)?image(_env)?|silence|runtime|workdir|mounts|container(_.*)?|keeper(_pid)?|points?"
+    r"|slaunch_.*|SLAUNCH_(LINK|RESTART|RUN_DIR|NODE_DIR)"
 )
 
 

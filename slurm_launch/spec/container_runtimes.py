@@ -1,13 +1,14 @@
 """Container runtimes: the words that each needs before a program, or as arguments of srun. One class per runtime.
 
 A runtime returns words for the script's arrays: `Bash` words are expanded in the job, all others are quoted. They can
-use these variables of the script: $image or $worker_image, $workdir, and ${mounts[@]} (SRC:DST[:ro]), which includes
-the job's own directories.
+use these variables of the script: $slaunch_image or $slaunch_worker_image, $slaunch_workdir, and ${slaunch_mounts[@]}
+(SRC:DST[:ro]), which includes the job's own directories.
 """
 
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Sequence
 
 from slurm_launch.errors import show
@@ -29,8 +30,8 @@ class Bash(str):
 
 
 Word = str | Bash
-HEAD_IMAGE = Bash('"$image"')
-WORKER_IMAGE = Bash('"$worker_image"')
+HEAD_IMAGE = Bash('"$slaunch_image"')
+WORKER_IMAGE = Bash('"$slaunch_worker_image"')
 
 
 class Runtime:
@@ -39,6 +40,7 @@ class Runtime:
     names: tuple[str, ...]
     program: str | None = None  # must be installed on the nodes
     part: str | None = None  # a file in templates/ with bash functions for this runtime
+    set_up = ""  # the function of that file to call before the words are used
     mounts_job_dirs = True  # whether the job's own directories have to be mounted
     image_files = "a file"  # the image files it accepts, for the error message; "" for none
     foreign_suffixes: tuple[str, ...] = ()  # of image files for other runtimes
@@ -85,6 +87,7 @@ class Pyxis(Runtime):
 
     names = ("pyxis",)
     part = "parts/pyxis.sh"
+    set_up = "set_up_pyxis"
     image_files = "a squashfs file (.sqsh)"
     foreign_suffixes = (".sif", ".simg", ".tar")
     unsupported = ("container_cleanenv",)
@@ -98,10 +101,10 @@ class Pyxis(Runtime):
         return f"{first}#{rest}" if slash and "#" not in name and _REGISTRY.fullmatch(first) else name
 
     def step(self, spec: SpecFields, image: Bash) -> Sequence[Word]:
-        words: list[Word] = [Bash(f"--container-image={image}"), Bash('--container-name="$container"')]
-        words += [Bash('--container-mounts="$(IFS=, && echo "${mounts[*]}")"'), Bash('--container-workdir="$workdir"')]
+        words: list[Word] = [Bash(f"--container-image={image}"), Bash('--container-name="$slaunch_container"')]
+        words += [Bash('--container-mounts="$(IFS=, && echo "${slaunch_mounts[*]}")"'), Bash('--container-workdir="$slaunch_workdir"')]
         words += ["--container-mount-home" if spec.container_home else "--no-container-mount-home"]
-        words += ["--no-container-entrypoint", Bash('--container-env="$container_env"')]
+        words += ["--no-container-entrypoint", Bash('--container-env="$slaunch_container_env"')]
         return [*words, *(["--container-writable"] if spec.container_writable else []), *spec.container_arg]
 
     def enter_for_command(self) -> Sequence[Word]:
@@ -112,11 +115,10 @@ class Pyxis(Runtime):
         words: list[Word] = ["env"]
         for name in ("SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_TRES_PER_TASK"):
             words += ["-u", name]
-        words += ["srun", "--nodes=1", "--ntasks=1", Bash('--nodelist="$head"'), "--overlap", "--export=ALL"]
-        words += ["--cpu-bind=none", "--mpi=none", Bash('"${srun_args[@]}"')]
-        inside = "$container_env,RAY_ADDRESS,RAY_AUTH_TOKEN_PATH,RAY_TMPDIR,SLAUNCH_NODE_DIR"
-        words += [Bash('--container-name="$container:exec"'), Bash('--container-workdir="$workdir"')]
-        return [*words, Bash(f'--container-env="{inside}"')]
+        words += ["srun", "--nodes=1", "--ntasks=1", Bash('--nodelist="$slaunch_head"'), "--overlap", "--export=ALL"]
+        words += ["--cpu-bind=none", "--mpi=none", Bash('"${slaunch_srun_args[@]}"')]
+        words += [Bash('--container-name="$slaunch_container:exec"'), Bash('--container-workdir="$slaunch_workdir"')]
+        return [*words, Bash('--container-env="$env"')]
 
 
 class Apptainer(Runtime):
@@ -132,21 +134,17 @@ class Apptainer(Runtime):
         return text if is_image_file(text) or "://" in text else "docker://" + text.replace("#", "/")
 
     def enter(self, spec: SpecFields, image: Bash) -> Sequence[Word]:
-        # through the runtime's own variables: --env splits values at commas
-        prefix = f"{self.name.upper()}ENV_"
-        words: list[Word] = [Bash(f'{prefix}{name}="${name}"') for name in spec.env]
-        words = [*(["env", *words] if words else []), self.name, "exec"]
+        # Apptainer takes the container's variables from its own, APPTAINERENV_NAME. They are exported, because
+        # everyone can see a command line; and its --env splits values at commas.
+        names = list(spec.env)
         if spec.container_cleanenv:
-            kept = " ".join(f"${{!{name[:-1]}@}}" if name.endswith("*") else name for name in passed_variables(spec))
-            export = f'[[ ! ${{!name+x}} ]] || export "{prefix}$name=${{!name}}"'
-            words = [
-                "bash",
-                "-c",
-                f'for name in {kept}; do {export}; done; exec {self.name} exec --cleanenv "$@"',
-                "bash",
-            ]
+            names = [f"${{!{name[:-1]}@}}" if name.endswith("*") else name for name in passed_variables(spec)]
+        words: list[Word] = [self.name, "exec"]
+        if names:
+            words = [*_exporting(names, f"{self.name.upper()}ENV_$slaunch_name"), *words]
+        words += ["--cleanenv"] if spec.container_cleanenv else []
         words += [] if spec.container_home else ["--no-home"]
-        words += [Bash('"${mounts[@]/#/--bind=}"'), "--bind=/dev/shm", Bash('--pwd="$workdir"')]
+        words += [Bash('"${slaunch_mounts[@]/#/--bind=}"'), "--bind=/dev/shm", Bash('--pwd="$slaunch_workdir"')]
         words += {"nvidia": ["--nv"], "amd": ["--rocm"]}.get(gpu_kind(spec), [])
         words += ["--writable-tmpfs"] if spec.container_writable else []
         return [*words, *spec.container_arg, image]
@@ -173,7 +171,7 @@ class Podman(Runtime):
             if spec.container_cleanenv
             else ["--env-host", *(f"--env={name}" for name in spec.env)]
         )
-        words += [Bash('"${mounts[@]/#/--volume=}"'), Bash('--workdir="$workdir"')]
+        words += [Bash('"${slaunch_mounts[@]/#/--volume=}"'), Bash('--workdir="$slaunch_workdir"')]
         words += [Bash('--volume="$HOME:$HOME"')] if spec.container_home else []
         if gpu_kind(spec) == "nvidia":
             words += ["--gpu"] if self.name == "podman-hpc" else ["--device=nvidia.com/gpu=all"]
@@ -197,9 +195,9 @@ class Shifter(Runtime):
         return "docker:" + text.removeprefix("docker://").replace("#", "/")
 
     def enter(self, spec: SpecFields, image: Bash) -> Sequence[Word]:
-        words: list[Word] = ["shifter", Bash(f"--image={image}"), Bash('--workdir="$workdir"')]
+        words: list[Word] = ["shifter", Bash(f"--image={image}"), Bash('--workdir="$slaunch_workdir"')]
         if spec.container_mounts:
-            words.append(Bash('--volume="$(IFS=\';\' && echo "${mounts[*]}")"'))
+            words.append(Bash('--volume="$(IFS=\';\' && echo "${slaunch_mounts[*]}")"'))
         words += ["--module=gpu"] if gpu_kind(spec) == "nvidia" else []
         return [*words, *spec.container_arg]
 
@@ -208,6 +206,7 @@ class Charliecloud(Runtime):
     names = ("charliecloud",)
     program = "ch-run"
     part = "parts/charliecloud.sh"
+    set_up = "set_up_charliecloud"
     unsupported = ("container_cleanenv", "container_writable")  # writing would change the image itself
     image_files = "a directory, a squashfs file"
     foreign_suffixes = (".sif", ".simg", ".tar")
@@ -222,15 +221,36 @@ class Charliecloud(Runtime):
             raise BadValue(f"--container-mounts: charliecloud has no read-only mounts: {show(read_only[0])}", hint)
 
     def enter(self, spec: SpecFields, image: Bash) -> Sequence[Word]:
-        variables = Bash('"${image_env[@]}"' if image == HEAD_IMAGE else '"${worker_image_env[@]}"')
-        words: list[Word] = ["ch-run", variables, *(["--env-no-expand"] if spec.env else [])]
-        words += [Bash(f'--set-env={name}="${name}"') for name in spec.env]
+        own = image == HEAD_IMAGE
+        words: list[Word] = ["ch-run", Bash(f'"${{slaunch_{"" if own else "worker_"}image_env[@]}}"')]
         words += [
-            Bash('"${mounts[@]/#/--bind=}"'),
-            Bash('--cd="$workdir"'),
+            Bash('"${slaunch_mounts[@]/#/--bind=}"'),
+            Bash('--cd="$slaunch_workdir"'),
             *(["--home"] if spec.container_home else []),
         ]
-        return [*words, *spec.container_arg, image, "--"]
+        words += [*spec.container_arg, image, "--"]
+        if spec.env:
+            # The image's own variables replace those of the job: copies of the job's bring them back inside. They
+            # are not on the command line, which everyone can see.
+            names = list(spec.env)
+            words = [
+                *_exporting(names, "slaunch_env_$slaunch_name"),
+                *words,
+                *_exporting([f"slaunch_env_{name}" for name in names], "${slaunch_name#slaunch_env_}"),
+            ]
+        return words
+
+
+def _exporting(names: Sequence[str], new_name: str) -> list[Word]:
+    """The words before a program that gets these variables under a new name, which is made of $slaunch_name."""
+    listed = " \\\n".join(textwrap.wrap(" ".join(names), 70, break_long_words=False, subsequent_indent="  "))
+    code = (
+        f"for slaunch_name in {listed}; do\n"
+        f'  [[ ! ${{!slaunch_name+x}} ]] || export "{new_name}=${{!slaunch_name}}"\n'
+        "done\n"
+        'exec "$@"'
+    )
+    return ["bash", "-c", Bash(f"'\n{code}'"), "bash"]
 
 
 _CLASSES: tuple[type[Runtime], ...] = (Pyxis, Apptainer, Podman, Shifter, Charliecloud)

@@ -1,61 +1,373 @@
-# Runs on each node. It reads orders from standard input (the token, `go` when the head runs, `stop.` or `stop and keep the logs.`) and prints messages: `up` every 5 s.
-run_node() { # INDEX of the step's first node
-  local node=${SLURMD_NODENAME:-$(hostname)} dir=$dir.$(($1 + SLURM_NODEID)) gpus=${SLURM_GPUS_ON_NODE:-${unmanaged_gpus:-0}}
-  local log=$dir/ray-start.log order='' more='' up='' text file ended='' keep='' also='' shadow='' token pid pids reason version offers memory store ip enter
-  trap 'ended=1; echo "ended $node"' TERM && trap : PIPE USR1 USR2 && ulimit -n hard # TERM: Slurm ends the step. PIPE: the script is gone
-  # The directory must be new: what another user put in its place, such as a link, is not used.
-  if ! read -r token || ! reason=$({ { [[ -d ${dir%/*} ]] || mkdir -p "${dir%/*}"; } && mkdir -m 700 "$dir" && umask 077 && echo "$token" >"$dir/token"; } 2>&1); then
-    [[ -L $dir || ! -O $dir ]] || rm -rf "$dir"; echo "failed $node cannot use $dir: ${reason##*: }" && return 76
+# In a step, this program runs run_node instead of the rest of main.
+run_node_if_in_step() {
+  if [[ ${slaunch_first_index-} ]]; then
+    run_node
+    exit
   fi
-  export RAY_AUTH_TOKEN_PATH=$dir/token RAY_TMPDIR=$dir/t && [[ ${TMPDIR:-/tmp} != /tmp ]] || export TMPDIR=$dir # t: Ray makes its own directory accessible to everyone. TMPDIR: what Ray leaves there is removed too
-  [[ ${!RAY_raylet_client_*} ]] || export RAY_raylet_client_num_connect_attempts=200 RAY_raylet_client_connect_timeout_milliseconds=50 # Ray's 10 s, in smaller steps: a raylet too early for its own store would sleep a second
-  # Ray gets what Slurm allocated on this node; by default it would take the whole machine. Memory in MB: one of three is set,
-  memory=$((${SLURM_MEM_PER_NODE:-0} + ${SLURM_MEM_PER_CPU:-0} * SLURM_CPUS_ON_NODE + ${SLURM_MEM_PER_GPU:-0} * gpus))
-  ((memory)) || memory=$(awk -v ours="$SLURM_CPUS_ON_NODE" -v all="$(getconf _NPROCESSORS_ONLN)" \
-    '/^MemTotal/ { print int($2 / 1024 * (ours < all ? ours / all : 1)) }' /proc/meminfo) # or a proportional share
-  { read -r && read -r store; } < <(df --output=avail -B1M /dev/shm) # the space for the object store
-  store=$((memory * 3 / 10 < store ? memory * 3 / 10 : store)) store=${object_store:-$(((store < 80 ? 80 : store) << 20))} # Ray's minimum
-  port_flags && set -- --block --node-name="$node" --num-cpus="$SLURM_CPUS_ON_NODE" --num-gpus="$gpus" --temp-dir="$dir/t" \
-    --memory=$(((memory << 20) - store)) --object-store-memory="$store" --disable-usage-stats --log-color=false "${port_args[@]}"
-  if [[ $node == "$head" ]]; then
-    set -- "$@" --head --node-ip-address="$head_ip" --port="$port" --dashboard-host=127.0.0.1 --dashboard-port=$((port + 2))
-    # What it offers: Ray Client needs grpc (without it the flag is an error, with it the default port may be taken), the dashboard aiohttp_cors.
-    offers=("client=ray://${address%:*}:$((port + 1))") && [[ ${ray_head_args[*]} == *-dashboard[=\ ]* || ${ray_head_args[*]} == *-dashboard-port* ]] || offers+=("dashboard=http://127.0.0.1:$((port + 2))")
-    version='import sys; from importlib import metadata as m, util as u; print(m.version("ray"), *(a for a in sys.argv[1:] if u.find_spec("grpc" if "ray:" in a else "aiohttp_cors")))' enter=("${head_enter[@]}")
-    version=$("${enter[@]}" bash -c 'p=$(command -v ray) p=${p%/*}/python3 && [[ -x $p ]] || p=python3; exec "$p" -c "$0" "$@"' "$version" "${offers[@]}") # Ray's own python
-    [[ ! $version ]] || echo "ray $version"; [[ $version != *client=* ]] || set -- "$@" --ray-client-server-port=$((port + 1)); set -- "$@" "${ray_head_args[@]}"
-  else
-    enter=("${worker_enter[@]}") ip=${SLAUNCH_NODE_IP:-$(route_source "$head_ip")} # this node's own address in the head's network
-    set -- "$@" --address="$address" ${ip:+--node-ip-address="$ip"} "${ray_worker_args[@]}"; [[ ${enter-} ]] || command -v ray >/dev/null || order=go # no Ray here: report that at once
-    # Ray 2.54 and newer looks for the head every 2 s only: so it waits for `go`. After 8 s Ray is slow to load here (a network file system): it is loaded meanwhile.
-    until [[ $order == *.* || $ended ]] || { { [[ ! $head || $order == *go* ]] || ((SECONDS > 8)); } && reason=$({ : >"/dev/tcp/$head_ip/$port"; } 2>&1); }; do read -r -t 0.1 more || (($? > 128)) || more=.; order+=$more; done
-    [[ $order != *keep* ]] || { mkdir -p "$run.ray/$node" && reason=${reason##*: } && echo "$node never reached $address: ${reason:-the head had not come up}" >"$run.ray/$node/ray-start.log"; }
-    [[ $order != *.* && ! $ended ]] || { trap '' TERM && rm -rf "$dir" && return; } # stopped before it started
-    if mkdir -m 700 "${dir%.*}.0" 2>/dev/null; then shadow=$_; elif [[ ! -O $_ || -L $_ ]]; then echo "failed $node $_ belongs to another user or is a link" && rm -rf "$dir" && return 76; fi # an old Ray keeps a worker's files under the head's path
-  fi
-  # Its own session, and a mark that children inherit: so that only our own processes are found at the end. (ch-run drops TMPDIR.)
-  SLAUNCH_NODE_DIR=$dir setsid "${enter[@]}" ${enter:+bash -c 'export TMPDIR=$0 && exec "$@"' "$TMPDIR"} ray start "$@" "${ray_args[@]}" </dev/null &>"$log" & pid=$!
-  while order+=$more && [[ $order != *.* && ! $ended ]] && kill -0 "$pid" 2>/dev/null; do # a read may time out within a line
-    read -r -t 0.1 more || (($? > 128)) || more=. # the other end is closed
-    [[ $up ]] || for file in "$log" "$dir"/t/session_2*/logs/{raylet.out,gcs_server.err}; do # read by bash itself: a process for each check would cost more
-      text=() && mapfile -t text <"$file"
-      case $file:${text[*]} in *'Ray runtime started'* | *'Raylet of id'*) up=1 SECONDS=5 ;; *gcs_server.err:*'Address already in use'*) echo 'Address already in use' >>"$log" && break 2 ;; esac # Ray would wait 40 s
-    done 2>/dev/null
-    [[ ! $up ]] || ((SECONDS < 5)) || { SECONDS=0 && echo "up $node"; }
-  done
-  if [[ $order != *.* && ! $ended ]]; then
-    { grep -vE 'state-dump|network_util|^- ' "$log" | grep -iE 'err|exit code|exception|fail|found|space|in use' || cat "$log"; } | tail -n 5 | cut -c1-300 | sed "s/^/said $node /"
-    ! grep -qE 'AuthToken|from GCS' "$log" || timeout 9 "${enter[@]}" ray --version 2>/dev/null | sed "s/^/said $node /"; keep=1 && echo "failed $node its Ray has ended${enter:+: $(tail -n 1 "$log" | cut -c1-200)}"
-  fi
-  trap '' TERM; end_processes TERM || end_processes KILL # Slurm may send it twice: it must not interrupt the search
-  [[ ! $keep$ended && $order != *keep* ]] || { mkdir -p "$run.ray/$node" && cp -r "$log" "$dir"/t/session_2*/logs ${shadow:+"$shadow"/t/session_2*/logs} "$_"; } 2>/dev/null
-  rm -rf "$dir" ${shadow:+"$shadow"} ${ended:+"$job_dir"}
 }
-end_processes() { # SIGNAL: true if none of our processes is left within a second
-  [[ $order != *.* ]] && kill -0 "$batch_pid" 2>/dev/null || also=-eSLAUNCH_NODE_DIR=$job_dir # what the command has left running
-  for _ in {1..10}; do
-    mapfile -t pids < <(grep -lzsxF -e "SLAUNCH_NODE_DIR=$dir" ${also:+"$also"} /proc/[0-9]*/environ | cut -d/ -f3
-      cat /proc/[0-9]*/stat 2>/dev/null | awk -v ours="$pid" '{ id = $1; sub(/.*\) /, ""); if ($4 == ours || id == ours) print id }')
-    ((${#pids[@]})) || return 0; kill -s "$1" "${pids[@]}" 2>/dev/null; sleep 0.1
-  done && false
+
+# What each node does, in its srun step. It reads orders from standard input (`go` when the head
+# runs, `stop`, `stop-and-keep-logs`) and writes messages to standard output (`up` every 5 s).
+run_node() {
+  slaunch_node=${SLURMD_NODENAME:-$(hostname -s)}
+  slaunch_node_dir=$slaunch_dir.$((slaunch_first_index + SLURM_NODEID))
+  slaunch_log=$slaunch_node_dir/ray-start.log
+  set_up_node_signals
+  make_node_directory || return
+  set_ray_environment
+  measure_resources
+  if prepare_ray; then
+    start_ray
+    watch_ray
+    trap '' TERM # Slurm may send it twice, and nothing interrupts the cleanup
+    end_own_processes
+    keep_logs_if_wanted
+  fi
+  remove_directories
+}
+
+# Slurm ends a step by SIGTERM. Other signals must not end this shell: SIGPIPE, if nobody reads its
+# messages any more, and USR1 and USR2 from --signal, which are for the command.
+set_up_node_signals() {
+  slaunch_order=''
+  slaunch_terminated=''
+  exec {slaunch_clock}<> <(:)
+  trap 'slaunch_terminated=1; echo "ended $slaunch_node"' TERM
+  trap : PIPE USR1 USR2
+}
+
+# The directory must be new. If another user has put something in its place, such as a link, it is
+# refused.
+make_node_directory() {
+  local error
+  error=$({
+    mkdir -p "${slaunch_dir%/*}" &&
+      mkdir -m 700 "$slaunch_node_dir" &&
+      (umask 077 && echo "$slaunch_token" >"$slaunch_node_dir/token")
+  } 2>&1) && return
+  [[ -L $slaunch_node_dir || ! -O $slaunch_node_dir ]] || rm -rf "$slaunch_node_dir"
+  echo "failed $slaunch_node cannot use $slaunch_node_dir: ${error##*: }"
+  return 76
+}
+
+# What Ray and its workers find in their environment.
+set_ray_environment() {
+  ulimit -n hard
+  export RAY_AUTH_TOKEN_PATH=$slaunch_node_dir/token
+  export RAY_TMPDIR=$slaunch_node_dir/t # below ours, because Ray opens its own to everyone
+  if [[ ${TMPDIR:-/tmp} == /tmp ]]; then
+    export TMPDIR=$slaunch_node_dir # so that what Ray leaves there is removed, too
+  fi
+  # A raylet that starts before its object store would try again after a second. With these values
+  # it does so after 50 ms, for 10 s in all, as Ray's own values do.
+  if [[ ! ${!RAY_raylet_client_*} ]]; then
+    export RAY_raylet_client_num_connect_attempts=200
+    export RAY_raylet_client_connect_timeout_milliseconds=50
+  fi
+}
+
+# Ray gets what Slurm allocated on this node; by default it would take the whole machine.
+measure_resources() {
+  local shm
+  slaunch_gpus=${SLURM_GPUS_ON_NODE:-${slaunch_unmanaged_gpus:-0}}
+  # In MB. Slurm sets one of these, or none where it does not manage memory.
+  slaunch_memory=$((${SLURM_MEM_PER_NODE:-0} + ${SLURM_MEM_PER_GPU:-0} * slaunch_gpus + \
+    ${SLURM_MEM_PER_CPU:-0} * SLURM_CPUS_ON_NODE))
+  ((slaunch_memory)) || slaunch_memory=$(share_of_memory)
+  # The object store: 30 % of it, at most the space in /dev/shm, at least Ray's minimum.
+  shm=$(df --output=avail -B1M /dev/shm | tail -n 1)
+  slaunch_store=$((slaunch_memory * 3 / 10))
+  ((slaunch_store <= shm)) || slaunch_store=$shm
+  ((slaunch_store >= 80)) || slaunch_store=80
+  slaunch_store=${slaunch_object_store:-$((slaunch_store << 20))}
+}
+
+# Prints this node's memory in MB, in proportion to the CPUs that the job has.
+share_of_memory() {
+  awk -v ours="$SLURM_CPUS_ON_NODE" -v all="$(getconf _NPROCESSORS_ONLN)" '
+    /^MemTotal/ { print int($2 / 1024 * (ours < all ? ours / all : 1)) }' /proc/meminfo
+}
+
+# Sets slaunch_start_args for `ray start`. False: the step ended before its Ray could start.
+prepare_ray() {
+  #% if spec.port_range
+  set_port_arguments
+  #% endif
+  slaunch_start_args=(
+    --block
+    --node-name="$slaunch_node"
+    --num-cpus="$SLURM_CPUS_ON_NODE"
+    --num-gpus="$slaunch_gpus"
+    --memory=$(((slaunch_memory << 20) - slaunch_store))
+    --object-store-memory="$slaunch_store"
+    --temp-dir="$slaunch_node_dir/t"
+    --disable-usage-stats
+    --log-color=false
+    #% if spec.port_range
+    "${slaunch_port_args[@]}"
+    #% else
+    --min-worker-port=0 # 0: any free port
+    --max-worker-port=0
+    --dashboard-agent-listen-port=0
+    #% endif
+  )
+  #% if joins
+  prepare_worker
+  #% elif spec.nodes == 1
+  prepare_head
+  #% else
+  if [[ $slaunch_node == "$slaunch_head" ]]; then
+    prepare_head
+  else
+    prepare_worker
+  fi
+  #% endif
+}
+#% if not joins
+
+# The head reports its version and what it offers: Ray Client and the dashboard, each if Ray has
+# the libraries for it. Without grpc, the port of Ray Client would be an error.
+prepare_head() {
+  local offers=("client=ray://${slaunch_address%:*}:$((slaunch_port + 1))")
+  local found
+  #% if container
+  slaunch_enter=("${slaunch_head_enter[@]}")
+  #% endif
+  if [[ ${slaunch_ray_head_args[*]} != *-dashboard[=\ ]* &&
+    ${slaunch_ray_head_args[*]} != *-dashboard-port* ]]; then
+    offers+=("dashboard=http://127.0.0.1:$((slaunch_port + 2))")
+  fi
+  found=$(ray_python '
+import sys
+from importlib import metadata, util
+needs = {"client": "grpc", "dashboard": "aiohttp_cors"}
+offers = [word for word in sys.argv[1:] if util.find_spec(needs[word.partition("=")[0]])]
+print(metadata.version("ray"), *offers)' "${offers[@]}")
+  if [[ $found ]]; then
+    echo "ray $found"
+  fi
+  slaunch_start_args+=(--head --node-ip-address="$slaunch_head_ip" --port="$slaunch_port")
+  slaunch_start_args+=(--dashboard-host=127.0.0.1 --dashboard-port=$((slaunch_port + 2)))
+  if [[ $found == *client=* ]]; then
+    slaunch_start_args+=(--ray-client-server-port=$((slaunch_port + 1)))
+  fi
+  slaunch_start_args+=("${slaunch_ray_head_args[@]}")
+}
+#% endif
+#% if not joins or groups
+
+# Runs code with the Python that `ray` uses.
+# Usage: ray_python CODE [ARGUMENT...]
+ray_python() {
+  #% if container
+  # shellcheck disable=SC2016 # the code is for that shell
+  "${slaunch_enter[@]}" bash -c '
+    python=$(dirname "$(command -v ray)")/python3
+    [[ -x $python ]] || python=python3
+    exec "$python" -c "$@"' bash "$@"
+  #% else
+  local python
+  python=$(dirname "$(command -v ray)")/python3
+  [[ -x $python ]] || python=python3
+  "$python" -c "$@"
+  #% endif
+}
+#% endif
+#% if spec.nodes > 1 or joins
+
+# A worker uses its own address in the head's network, unless the site has set SLAUNCH_NODE_IP.
+prepare_worker() {
+  local ip
+  #% if container
+  slaunch_enter=("${slaunch_worker_enter[@]}")
+  #% endif
+  #% if groups
+  add_group_arguments
+  #% endif
+  ip=${SLAUNCH_NODE_IP:-$(route_source "$slaunch_head_ip")}
+  slaunch_start_args+=(--address="$slaunch_address" ${ip:+--node-ip-address="$ip"})
+  slaunch_start_args+=("${slaunch_ray_worker_args[@]}")
+  wait_for_head && make_head_directory_for_old_ray
+}
+
+# Waits for `go`, which comes when the head has registered: Ray 2.54 and newer looks for the head
+# only every 2 s. After 8 s the head is slow to load Ray, probably from a network file system. Then
+# its open port is enough, so that this node loads Ray at the same time.
+# False: the step ended before.
+wait_for_head() {
+  local error='the head had not come up'
+  #% if not container
+  command -v ray >/dev/null || return 0 # Ray's start will report it at once
+  #% endif
+  while [[ $slaunch_order != stop* && ! $slaunch_terminated ]]; do
+    #% if not joins
+    if [[ $slaunch_order == go ]] || ((SECONDS > 8)); then
+      error=$({ : >"/dev/tcp/$slaunch_head_ip/$slaunch_port"; } 2>&1) && return 0
+    fi
+    #% else
+    error=$({ : >"/dev/tcp/$slaunch_head_ip/$slaunch_port"; } 2>&1) && return 0
+    #% endif
+    read_orders
+  done
+  if [[ $slaunch_order == stop-and-keep-logs ]]; then
+    mkdir -p "$slaunch_run.ray/$slaunch_node"
+    echo "$slaunch_node never reached $slaunch_address: ${error##*: }" \
+      >"$slaunch_run.ray/$slaunch_node/ray-start.log"
+  fi
+  return 1
+}
+
+# Ray 2.40 keeps a worker's files under the path of the head's directory.
+make_head_directory_for_old_ray() {
+  if mkdir -m 700 "$slaunch_head_dir" 2>/dev/null; then
+    slaunch_made_head_dir=1
+  elif [[ ! -O $slaunch_head_dir || -L $slaunch_head_dir ]]; then
+    echo "failed $slaunch_node $slaunch_head_dir belongs to another user or is a link"
+    return 1
+  fi
+}
+#% endif
+
+# Ray gets a session of its own, and its children inherit SLAUNCH_NODE_DIR: end_own_processes finds
+# them by these.
+start_ray() {
+  #% if container
+  # ch-run drops TMPDIR.
+  # shellcheck disable=SC2016 # the code is for the shell in the container
+  SLAUNCH_NODE_DIR=$slaunch_node_dir setsid "${slaunch_enter[@]}" \
+    bash -c 'export TMPDIR=$0 && exec "$@"' "$TMPDIR" \
+    ray start "${slaunch_start_args[@]}" "${slaunch_ray_args[@]}" </dev/null &>"$slaunch_log" &
+  #% else
+  SLAUNCH_NODE_DIR=$slaunch_node_dir setsid \
+    ray start "${slaunch_start_args[@]}" "${slaunch_ray_args[@]}" </dev/null &>"$slaunch_log" &
+  #% endif
+  slaunch_ray_pid=$!
+}
+
+# Reports `up` when Ray runs and every 5 s from then on, until the step has to end or Ray has ended.
+watch_ray() {
+  local up='' next_report=0
+  while kill -0 "$slaunch_ray_pid" 2>/dev/null; do
+    read_orders
+    [[ $slaunch_order != stop* && ! $slaunch_terminated ]] || return 0
+    if [[ ! $up ]]; then
+      if gcs_port_is_taken; then
+        break
+      fi
+      if ray_is_up; then
+        up=1
+      fi
+    fi
+    if [[ $up ]] && ((SECONDS >= next_report)); then
+      echo "up $slaunch_node"
+      next_report=$((SECONDS + 5))
+    fi
+  done
+  report_failure
+}
+
+# Sets slaunch_order to the last order. `read -t 0` only tests for input: a read that times out
+# within a line loses a character.
+read_orders() {
+  pause 0.1
+  while read -r -t 0; do
+    if ! read -r slaunch_order; then
+      slaunch_order=stop # the script is gone
+      return
+    fi
+  done
+}
+
+# Ray's own output shows that this node has registered; the raylet's log does so slightly earlier.
+ray_is_up() {
+  file_has "$slaunch_log" 'Ray runtime started' ||
+    file_has "$slaunch_node_dir"/t/session_2*/logs/raylet.out 'Raylet of id'
+}
+
+# Ray would wait 40 s for a GCS that has ended because another program took its port.
+gcs_port_is_taken() {
+  file_has "$slaunch_node_dir"/t/session_2*/logs/gcs_server.err 'Address already in use' || return
+  echo 'Address already in use' >>"$slaunch_log"
+}
+
+# Reads the file with bash itself: a process for each check would slow down the start.
+# Usage: file_has FILE TEXT
+file_has() {
+  local lines=()
+  { mapfile -t lines <"$1"; } 2>/dev/null
+  [[ ${lines[*]} == *"$2"* ]]
+}
+
+# Ray has ended by itself: its last lines go to the job's log, as the likely cause.
+report_failure() {
+  local important='err|exit code|exception|fail|found|space|in use'
+  slaunch_ray_failed=1
+  {
+    grep -vE 'state-dump|network_util|^- ' "$slaunch_log" | grep -iE "$important" ||
+      cat "$slaunch_log"
+  } | tail -n 5 | cut -c1-300 | sed "s/^/output $slaunch_node /"
+  if grep -qE 'AuthToken|from GCS' "$slaunch_log"; then # do the versions differ?
+    #% if container
+    timeout 9 "${slaunch_enter[@]}" ray --version 2>/dev/null | sed "s/^/output $slaunch_node /"
+    #% else
+    timeout 9 ray --version 2>/dev/null | sed "s/^/output $slaunch_node /"
+    #% endif
+  fi
+  #% if container
+  echo "failed $slaunch_node its Ray has ended: $(tail -n 1 "$slaunch_log" | cut -c1-200)"
+  #% else
+  echo "failed $slaunch_node its Ray has ended"
+  #% endif
+}
+
+# Ends Ray and what it started here. On the head node also what the command has left running, unless
+# the script is still there to end the command itself.
+end_own_processes() {
+  local signal pids marks=("-eSLAUNCH_NODE_DIR=$slaunch_node_dir")
+  if [[ $slaunch_order == stop* ]] || ! kill -0 "$slaunch_batch_pid" 2>/dev/null; then
+    marks+=("-eSLAUNCH_NODE_DIR=$slaunch_job_dir")
+  fi
+  for signal in TERM KILL; do
+    for _ in {1..10}; do
+      mapfile -t pids < <(own_processes "${marks[@]}")
+      ((${#pids[@]})) || return 0
+      kill -s "$signal" "${pids[@]}" 2>/dev/null
+      pause 0.1
+    done
+  done
+}
+
+# Prints the IDs of this job's processes with one of the marks in their environment, and of those in
+# the session of `ray start`: a process that changes its title overwrites its environment. A job
+# that was submitted from this one has the marks, too, but another job ID.
+# Usage: own_processes MARK...
+own_processes() {
+  grep -lzsxF "$@" /proc/[0-9]*/environ |
+    xargs -r grep -lzsxF "SLURM_JOB_ID=$SLURM_JOB_ID" | cut -d / -f 3
+  cat /proc/[0-9]*/stat 2>/dev/null | awk -v session="$slaunch_ray_pid" '
+    { id = $1; sub(/.*\) /, ""); if ($4 == session || id == session) print id }'
+}
+
+# Copies Ray's logs to the directory of the job's log, after a failure or with --keep-ray-logs.
+keep_logs_if_wanted() {
+  local target=$slaunch_run.ray/$slaunch_node
+  [[ $slaunch_ray_failed || $slaunch_terminated || $slaunch_order == stop-and-keep-logs ]] ||
+    return 0
+  mkdir -p "$target"
+  cp -r "$slaunch_log" "$slaunch_node_dir"/t/session_2*/logs "$target" 2>/dev/null
+  #% if spec.nodes > 1 or joins
+  if [[ $slaunch_made_head_dir ]]; then
+    cp -r "$slaunch_head_dir"/t/session_2*/logs "$target" 2>/dev/null
+  fi
+  #% endif
+}
+
+# If Slurm ended the step, the script may be gone, and its directory is removed here.
+remove_directories() {
+  rm -rf "$slaunch_node_dir" ${slaunch_terminated:+"$slaunch_job_dir"}
+  #% if spec.nodes > 1 or joins
+  if [[ $slaunch_made_head_dir ]]; then
+    rm -rf "$slaunch_head_dir"
+  fi
+  #% endif
 }

@@ -1,33 +1,105 @@
-srun --help 2>/dev/null | grep -q -e --container-image ||
-  end 79 container-failed 'this cluster has no Pyxis: srun has no --container-image' 'slurm-launch doctor lists the container runtimes; choose one with --container-runtime'
-container=slaunch_$SLURM_JOB_ID${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}_${SLURM_RESTART_COUNT:-0} # its name: the command joins the head's
-unset "${!PYXIS_CONTAINER_@}" # these would put the other steps into a container too
-in_head_container() { # PROGRAM...: as a step that joins the head's container. srun would kill it on SIGTERM, so signals bypass srun.
-  local inside pid sent name early=''
-  # In the container: SIGTERM for the whole job must not end this shell before the program.
-  inside='exec 2>&1; trap : TERM; set -m; "$@" & set +m; p=$!; echo "$p" >"$SLAUNCH_NODE_DIR/group"
-    while wait "$p" 2>/dev/null; c=$?; ((c > 128)) && kill -0 "$p" 2>/dev/null; do :; done; echo "$c" 2>/dev/null >"$SLAUNCH_NODE_DIR/code"'
-  pass_on() { if [[ -s $job_dir/group ]]; then kill -s "$1" -- "-$(<"$job_dir/group")"; else early+=" $1"; fi; }
-  # shellcheck disable=SC2064 # the name is to be expanded now
-  for name in HUP INT QUIT USR1 USR2 ALRM TERM CONT; do trap "pass_on $name" "$name"; done # any of them may be --checkpoint-signal
-  set +m
-  setsid "${join_head[@]}" bash -c "$inside" bash "$@" 2>"$job_dir/command.err" &
-  pid=$!
-  until [[ -s $job_dir/group ]] || ! kill -0 "$pid" 2>/dev/null; do pause 0.05; done
-  for sent in $early; do pass_on "$sent"; done # signals that came while the step was starting
-  while wait "$pid"; sent=$? && ((sent > 128)) && kill -0 "$pid" 2>/dev/null; do :; done # a signal for us ends a wait
-  [[ ! -s $job_dir/code ]] || sent=$(<"$job_dir/code")
-  ((!sent)) || grep -vE 'Exited with|cpu binding|^pyxis: [a-z]*ing ' "$job_dir/command.err" 2>/dev/null # Slurm's messages, for example about memory
-  exit "$sent"
+# The container's name: the command, a step of its own, joins the head's container by it.
+set_up_pyxis() {
+  srun --help 2>/dev/null | grep -q -e --container-image ||
+    finish 79 container-failed 'this cluster has no Pyxis: srun has no --container-image' \
+      'slurm-launch doctor lists the container runtimes; choose one with --container-runtime'
+  slaunch_container=slaunch_$SLURM_JOB_ID
+  slaunch_container+=${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}_${SLURM_RESTART_COUNT:-0}
+  unset "${!PYXIS_CONTAINER_@}" # these would put the other steps into a container too
 }
-# A site may keep named containers after the job. So a step outside of them runs on every node until the end, also after scancel,
-# and removes the container there when the job's directories are gone.
-exec {keeper}> >(on_all_nodes 0 --no-kill --wait=0 bash -c 'trap ended=1 TERM; until [[ $ended ]] || read -r -t 1 || (($? <= 128)); do :; done
-    while compgen -G "$2*" >/dev/null; do sleep 0.2; done; enroot remove -f "pyxis_$1"; :' bash "$container" "$(temp_folder)/r$SLURM_JOB_ID-" &>/dev/null)
-keeper_pid=$!
-end_keeper() { exec {keeper}>&- && gone 10 "$keeper_pid"; }
-at_end=(end_keeper)
-# Few images have `ip`: on the nodes Python finds the address from which the head is reached.
-route_source() {
-  "${worker_enter[@]}" python3 -c 'import socket, sys; s = socket.socket(socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET, socket.SOCK_DGRAM); s.connect((sys.argv[1], 1)); print(s.getsockname()[0])' "$1" 2>/dev/null | tail -n 1
+#% if not joins
+
+# Runs a program in the head's container, in a step of its own. srun would kill it on SIGTERM, so
+# signals go directly to its process group.
+# Usage: in_head_container PROGRAM...
+in_head_container() {
+  local slaunch_pid slaunch_signal slaunch_early=''
+  # Any of these may be the --checkpoint-signal.
+  for slaunch_signal in HUP INT QUIT USR1 USR2 ALRM TERM CONT; do
+    # shellcheck disable=SC2064 # the name is to be expanded now
+    trap "pass_on $slaunch_signal" "$slaunch_signal"
+  done
+  set +m
+  setsid "${slaunch_join_head[@]}" bash -c "$(program_in_head_container)" bash "$@" \
+    2>"$slaunch_job_dir/command.err" &
+  slaunch_pid=$!
+  until [[ -s $slaunch_job_dir/group ]] || ! kill -0 "$slaunch_pid" 2>/dev/null; do
+    pause 0.05
+  done
+  for slaunch_signal in $slaunch_early; do
+    pass_on "$slaunch_signal"
+  done
+  wait_despite_signals "$slaunch_pid"
+  exit_as_in_container $?
+}
+
+# A signal that comes while the step is starting waits.
+# Usage: pass_on SIGNAL
+pass_on() {
+  if [[ -s $slaunch_job_dir/group ]]; then
+    kill -s "$1" -- "-$(<"$slaunch_job_dir/group")"
+  else
+    slaunch_early+=" $1"
+  fi
+}
+
+# In the container: SIGTERM for the whole job must not end this shell before the program. The group
+# and the exit code of the program are left in files.
+program_in_head_container() {
+  declare -f wait_despite_signals
+  cat <<'END'
+exec 2>&1
+trap : TERM
+set -m
+"$@" &
+set +m
+echo "$!" >"$SLAUNCH_NODE_DIR/group"
+wait_despite_signals "$!"
+echo "$?" 2>/dev/null >"$SLAUNCH_NODE_DIR/code"
+END
+}
+
+# A signal for the waiting shell ends a `wait`.
+# Usage: wait_despite_signals PID
+wait_despite_signals() {
+  local code
+  while :; do
+    wait "$1" 2>/dev/null
+    code=$?
+    ((code > 128)) && kill -0 "$1" 2>/dev/null || return "$code"
+  done
+}
+
+# The code is in a file, unless the step did not get so far. Slurm's messages, for example about
+# memory, go to the log if the command failed.
+# Usage: exit_as_in_container CODE_OF_SRUN
+exit_as_in_container() {
+  local code=$1
+  if [[ -s $slaunch_job_dir/code ]]; then
+    code=$(<"$slaunch_job_dir/code")
+  fi
+  if ((code)); then
+    grep -vE 'Exited with|cpu binding|^pyxis: [a-z]*ing ' "$slaunch_job_dir/command.err" 2>/dev/null
+  fi
+  exit "$code"
+}
+#% endif
+
+# A site may keep named containers after the job. So a step outside of them runs on every node until
+# the end, also after scancel, and removes the container when the job's directories there are gone.
+start_container_keeper() {
+  # shellcheck disable=SC2016 # expanded on the nodes
+  exec {slaunch_keeper}> >(on_all_nodes 0 --no-kill --wait=0 bash -c '
+    trap ended=1 TERM
+    until [[ $ended ]] || read -r -t 1 || (($? <= 128)); do :; done
+    while compgen -G "$2*" >/dev/null; do sleep 0.2; done
+    enroot remove -f "pyxis_$1"
+    :' bash "$slaunch_container" "$(temp_base)/r$SLURM_JOB_ID-" &>/dev/null)
+  slaunch_keeper_pid=$!
+}
+
+# The end of its input is the order to stop.
+stop_container_keeper() {
+  exec {slaunch_keeper}>&-
+  wait_for_end 10 "$slaunch_keeper_pid"
 }

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from slurm_launch.rendering.templates import TEMPLATES
+from slurm_launch import LaunchSpec, render
+from tests.script_parts import loaded
 
-RUN = (TEMPLATES / "parts/run.sh").read_text(encoding="utf-8").partition("\nstart_cluster;")[0]
-STOP = (TEMPLATES / "parts/stop.sh").read_text(encoding="utf-8")
-HELPERS = "\n".join(re.findall(r"^(?:pause|tell)\(\).*$", STOP, re.MULTILINE))
-HARNESS = (
-    f"""
-{HELPERS}
-"""
-    + """
-declare -A step_of=([n1]=0 [n2]=0) heard=() words=() why=()
-nodes=(n1 n2) count=2 step_pids=($$) joined='' never='' auth=token job_dir=$PWD/r.job head=n1
-mkdir r.job && mkfifo r.job/from-nodes r.job/silence && exec {events}<>r.job/from-nodes {silence}<>r.job/silence
-exec {orders}>orders && step_fds=("$orders")
+SCRIPT = loaded(render(LaunchSpec(exp_name="x", command="true", num_nodes=2)))
+HARNESS = """
+exec {orders}>orders
+forget_steps
+slaunch_nodes=(n1 n2) slaunch_count=2 slaunch_head=n1 slaunch_step_pids=($$) slaunch_step_fds=("$orders")
+slaunch_step_of=([n1]=0 [n2]=0) slaunch_job_dir=$PWD/r.job
+mkdir r.job && mkfifo r.job/messages && exec {slaunch_messages}<>r.job/messages
 say() { echo "$*"; }
-(%s) >&"$events" &
-for _ in {1..30}; do tick; done
-echo "JOINED [$joined] LOST [${lost[*]}]"
+(%s) >&"$slaunch_messages" &
+for _ in {1..30}; do check_nodes; lost+=" ${slaunch_lost[*]}"; done
+joined=" ${!slaunch_up[*]} "
+echo "JOINED ${#slaunch_up[@]}:${joined/ n2 n1 / n1 n2 }LOST [${lost// /}]"
+trap - EXIT
 """
-)
 
 
 def after(tmp_path: Path, news: str) -> str:
-    argv = ["bash", "-c", RUN + HARNESS % news]
+    argv = ["bash", "-c", SCRIPT + HARNESS % news]
     done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
     assert done.stderr == ""
     return done.stdout
@@ -52,7 +48,7 @@ def after(tmp_path: Path, news: str) -> str:
 )
 def test_news_arrive_whole(tmp_path: Path, news: str) -> None:
     said = after(tmp_path, news)
-    assert "JOINED [ n1  n2 ] LOST []" in said
+    assert "JOINED 2: n1 n2 LOST []" in said
     assert said.count("joined node=") == 2
 
 
@@ -60,12 +56,12 @@ def test_news_arrive_whole(tmp_path: Path, news: str) -> None:
     ("news", "told"),
     [
         ("echo up n2", ""),
-        ("echo up n2; echo up n1; echo up n1", "go go\n"),
+        ("echo up n2; echo up n1; echo up n1", "go\n"),
         # An older Ray's worker needs the head's port only, for which it waits itself.
-        ("echo ray 2.40.0", "go go\n"),
-        ("echo ray 2.53.0 client", "go go\n"),
+        ("echo ray 2.40.0", "go\n"),
+        ("echo ray 2.53.0 client", "go\n"),
         ("echo ray 2.54.0", ""),
-        ("echo ray 2.60.0; echo up n1", "go go\n"),
+        ("echo ray 2.60.0; echo up n1", "go\n"),
     ],
     ids=["worker", "head", "2.40", "2.53", "2.54", "2.60"],
 )
@@ -76,7 +72,7 @@ def test_the_workers_begin_when_the_head_is_up(tmp_path: Path, news: str, told: 
 
 def test_a_lost_node_has_not_joined(tmp_path: Path) -> None:
     said = after(tmp_path, "echo up n1; echo up n2; sleep 0.5; echo failed n2 its Ray has ended; sleep 5")
-    assert "JOINED [ n1 ]" in said
+    assert "JOINED 1: n1 LOST [n2]" in said
 
 
 @pytest.mark.parametrize(
@@ -88,11 +84,31 @@ def test_a_ray_without_tokens_is_told(tmp_path: Path, version: str, warned: bool
 
 def test_a_step_that_is_gone_before_it_gets_its_token(tmp_path: Path) -> None:
     """srun may refuse an option at once: to write to it then must not end the script, which has to tell the cause."""
-    report = (TEMPLATES / "parts/report.sh").read_text(encoding="utf-8")
-    steps = (TEMPLATES / "parts/steps.sh").read_text(encoding="utf-8")
-    late = 'echo() { sleep 0.5; builtin echo "$@"; }\nsrun() { :; }'
-    code = f"""{report}\n{steps}\n{late}
-declare -A step_of=() && step_pids=() step_fds=() job_dir=$PWD head=n1 token=secret SLURM_JOB_CPUS_PER_NODE=1
+    late = 'srun() { :; }\neval "late_$(declare -f node_program)"\nnode_program() { sleep 0.5; late_node_program; }'
+    code = f"""{SCRIPT}\n{late}
+forget_steps
+slaunch_job_dir=$PWD slaunch_head=n1 slaunch_token=secret SLURM_JOB_CPUS_PER_NODE=1
 start_step n1; printf 'AFTER\\n'; trap - EXIT"""
     done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
     assert (done.stdout, done.stderr) == ("AFTER\n", "")
+
+
+def test_what_a_node_is_told(tmp_path: Path) -> None:
+    """The program for a node, token included, goes through its standard input: srun's arguments have none of it."""
+    code = f"""{SCRIPT}
+srun() {{ printf '%s\\n' "$@" >arguments; "${{@: -3}}"; }}
+run_node() {{ echo "TOKEN $slaunch_token INDEX $slaunch_first_index SETTING ${{slaunch_ray_args[*]}}"; }}
+slaunch_functions=$(own_functions)
+forget_steps
+slaunch_job_dir=$PWD slaunch_token=secret SLURM_JOB_CPUS_PER_NODE='2(x3)' slaunch_ray_args=("it's" 'a b')
+slaunch_dir=d slaunch_head_dir=d.0 slaunch_head=n1 slaunch_head_ip=10.0.0.1 slaunch_port=1 slaunch_address=10.0.0.1:1
+mkfifo messages && exec {{slaunch_messages}}<>messages
+for node in n1 n2; do start_step "$node"; read -r -t 9 -u "$slaunch_messages" line; echo "$line"; done
+trap - EXIT"""
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
+    said = [f"TOKEN secret INDEX {index} SETTING it's a b" for index in (0, 1)]
+    assert (done.stdout.splitlines(), done.stderr) == (said, "")
+    arguments = (tmp_path / "arguments").read_text()
+    assert "secret" not in arguments
+    assert "--nodelist=n2\n" in arguments
+    assert "--cpus-per-task=2\n" in arguments

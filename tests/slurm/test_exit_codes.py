@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from tests.slurm.jobs import run
 from tests.testbed import Cluster
+from tests.unit.test_golden import rendered
 
 pytestmark = pytest.mark.slurm
 
@@ -63,6 +65,44 @@ def test_names_of_the_environment_do_not_meet_those_of_the_script(cluster: Clust
     assert job.code == 6, job.log
     assert job.output == ["MODE token /tmp", "NOWHERE"]
     assert job.kept("n2")
+
+
+NAMES = """\
+import os, ray
+names = open("names").read().split()
+def changed():
+    return sorted(name for name in names if os.environ.get(name) != "theirs")
+ray.init()
+@ray.remote(num_cpus=1, scheduling_strategy="SPREAD")
+def on_node():
+    import time
+    time.sleep(1)
+    return os.environ["SLURMD_NODENAME"], changed()
+print("COMMAND", changed())
+for node, names_there in sorted(ray.get([on_node.remote() for _ in range(2)])):
+    print("NODE", node, names_there)
+"""
+
+
+def test_variables_of_any_name_reach_the_command_and_the_nodes(cluster: Cluster) -> None:
+    """Every word of the script that is not prefixed is a variable of the user's, exported before anything starts."""
+    words = set(re.findall(r"\b[a-z][a-z_]*\b", rendered("three-nodes"))) - {"slaunch"}
+    names = sorted(word for word in words if not word.startswith("slaunch_"))
+    assert {"node", "line", "step", "lines"} <= set(names)
+    cluster.run(["tee", "names"], stdin="\n".join([*names, ""]), check=True)
+    cluster.run(["tee", "names.py"], stdin=NAMES, check=True)
+    theirs = 'while read -r each; do export "$each=theirs"; done <names; export each=theirs; unset IFS'
+    job = run(cluster, num_nodes=2, node="n[1-2]", load_env=[theirs], command="python names.py")
+    assert job.code == 0, job.log
+    said = [line for line in job.output if line.startswith(("COMMAND", "NODE"))]
+    assert said == ["COMMAND []", "NODE n1 []", "NODE n2 []"], job.log
+
+
+def test_functions_of_the_environment_do_not_replace_those_of_the_script(cluster: Cluster) -> None:
+    """A sourced file may define anything, and `declare` in it is global; the command has its exported functions."""
+    theirs = "main() { exit 9; }; finish() { :; }; pause() { :; }; declare -x DECLARED=yes; greet() { echo HELLO; }"
+    job = run(cluster, load_env=[theirs, "export -f greet", "set -eu"], command='greet; echo "$DECLARED"; exit 6')
+    assert (job.code, job.output) == (6, ["HELLO", "yes"]), job.log
 
 
 def test_the_command_has_the_environment_and_nothing_of_ours_in_its_way(cluster: Cluster) -> None:

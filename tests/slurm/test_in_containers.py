@@ -19,6 +19,7 @@ from slurm_launch.runs.record import Run
 from tests.slurm.conftest import binds, left_behind, need_cluster
 from tests.slurm.desk import Desk, read_until
 from tests.slurm.jobs import HOME, ROOT, VENV, python, run, standing_ray, submit
+from tests.slurm.test_security import command_lines
 from tests.testbed import Cluster, unavailable_reason
 from tests.testbed.image import make_image
 
@@ -99,8 +100,13 @@ def test_ray_and_the_command_run_in_the_image(cluster: Cluster, images: Path) ->
         )
         for runtime in RUNTIMES
     }
+    visible = []
+    for job in jobs.values():
+        job.wait_for(" ready ", 150)
+        visible.append(command_lines(cluster, cluster.nodes))
     for job in jobs.values():
         job.wait(150)
+        visible.append(command_lines(cluster, cluster.nodes))
         assert (job.code, job.end["outcome"]) == (7, "command-failed"), job.log
         assert job.output.count("1.0 noise") == 1, "before the command; before Ray it is in Ray's log"
         said = [line for line in job.output if line and "INFO" not in line and "noise" not in line]
@@ -114,6 +120,10 @@ def test_ray_and_the_command_run_in_the_image(cluster: Cluster, images: Path) ->
             f"TASK {IN_IMAGE} on {head} in {HOME} with it's $mine image-value",
             f"TASK the other {IN_IMAGE} on {worker} in {HOME} with it's $mine image-value",
         ], job.log
+
+    assert "srun" in visible[0], "it looked"
+    for text in visible:
+        assert "it's $mine" not in text, "a value of --env, which another user could see"
 
     pyxis = jobs["pyxis"]
     found = {(step.how, bool(step.options)): step for step in cluster.container_steps(pyxis.id)}

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 import subprocess
+import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -14,6 +17,7 @@ from tests.testbed import Cluster
 pytestmark = pytest.mark.slurm
 
 HOLD = "until [[ -e go ]]; do sleep 0.1; done; cp $RAY_AUTH_TOKEN_PATH seen-token"
+CANARY = "canary-7f3a91"
 JOIN = "import ray; ray.init(address='{}', logging_level='ERROR'); print('IN', ray.nodes())"
 
 
@@ -58,6 +62,80 @@ def test_a_neighbour_cannot_use_the_cluster(cluster: Cluster, running: Job) -> N
     for process in cluster.processes("n3", "bob"):
         cluster.signal("n3", process.pid, 9)
     cluster.run(["rm", "-rf", "/tmp/bob", "/tmp/ray"], user="bob", node="n3")
+
+
+def command_lines(cluster: Cluster, nodes: Sequence[str]) -> str:
+    """What another user can see of all processes on these nodes, by ps or in /proc."""
+    look = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '; ps -ef www"
+    return "".join(cluster.run(["bash", "-c", look], user="bob", node=node).stdout for node in nodes)
+
+
+class Watch:
+    """Reads all command lines on the nodes again and again, as another user, until it is told to stop."""
+
+    def __init__(self, cluster: Cluster, nodes: Sequence[str]) -> None:
+        self.cluster, self.nodes = cluster, nodes
+        self.seen: list[str] = []
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self._look)
+
+    def __enter__(self) -> Watch:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        self.thread.join()
+
+    def _look(self) -> None:
+        while not self.over.is_set():
+            self.seen.append(command_lines(self.cluster, self.nodes))
+
+
+# A program in place of the runtime that only checks that there is a command: it is not the real one, which is not
+# installed here, but what the script puts on command lines is the same.
+STAND_IN = """#!/bin/bash
+# Runs the program after the image, as the runtime would, with the variables that it would pass on.
+for name in "${!APPTAINERENV_@}" "${!SINGULARITYENV_@}"; do export "${name#*ENV_}=${!name}"; done
+while (($#)); do
+  word=$1; shift
+  [[ $word != IMAGE && $word != --image=*IMAGE && $word != docker://IMAGE && $word != docker:IMAGE ]] || break
+done
+while [[ ${1-} == --workdir=* || ${1-} == --volume=* ]]; do shift; done
+exec "$@"
+"""
+
+
+@pytest.mark.parametrize("runtime", ["none", "apptainer", "singularity", "podman", "podman-hpc", "shifter"])
+def test_no_value_of_env_is_on_a_command_line(cluster: Cluster, runtime: str) -> None:
+    """Nor the token, on any node, while the job starts and while it runs. tests/slurm/test_in_containers.py has the
+    runtimes that can run here; the others are stand-ins."""
+    cluster.run(["rm", "-f", "go", "seen-token"])
+    options: dict[str, Any] = {}
+    if runtime != "none":
+        cluster.run(["mkdir", "-p", "stand-ins"], check=True)
+        cluster.run(["tee", f"stand-ins/{runtime}"], stdin=STAND_IN, check=True)
+        cluster.run(["chmod", "755", f"stand-ins/{runtime}"], check=True)
+        options = {
+            "container_runtime": runtime,
+            "container_image": "IMAGE",
+            "load_env": ["PATH=$HOME/stand-ins:$PATH"],
+        }
+    hold = f'echo "GOT $CANARY"; {HOLD}'
+    with Watch(cluster, ["n1", "n2"]) as watch:
+        job = submit(cluster, num_nodes=2, node="n[1-2]", env={"CANARY": CANARY}, command=hold, **options)
+        job.wait_for("GOT ")
+    steps = command_lines(cluster, ["n1", "n2"])
+    cluster.run(["touch", "go"])
+    assert job.wait().code == 0, job.log
+    assert f"GOT {CANARY}" in job.output, job.log
+    token = cluster.path("/home/alice/seen-token").read_text().strip()
+    assert "srun" in steps, "it looked"
+    assert len(watch.seen) > 5
+    for text in [*watch.seen, steps]:
+        assert CANARY not in text
+        assert token not in text
+        assert "make_node_directory" not in text, "the program of a step"
 
 
 def test_the_token_is_nowhere_to_be_seen(cluster: Cluster, running: Job) -> None:

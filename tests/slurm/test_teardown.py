@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import time
 from collections.abc import Callable
@@ -118,3 +119,16 @@ def test_sigterm_more_than_once(cluster: Cluster) -> None:
     cluster.run(["bash", "-c", storm])
     job.wait()
     assert job.end["outcome"] in ("node-lost", "ended-from-outside"), job.log
+
+
+def test_a_job_that_the_command_submits_lives_on(cluster: Cluster) -> None:
+    """It inherits the environment of this one, and so the mark of its processes, and runs on the same node."""
+    inner = "until [[ -e over ]]; do sleep 0.1; done; echo it lives >inner.out"
+    cluster.run(["rm", "-f", "over", "inner.out"])
+    command = f"sbatch --parsable --nodelist=n1 --output=/dev/null --wrap={shlex.quote(inner)} | tee inner.id"
+    command += "; until squeue -h -t R -j $(cat inner.id) | grep -q .; do sleep 0.1; done"
+    job = run(cluster, num_nodes=1, node="n1", command=command)
+    assert job.code == 0, job.log
+    cluster.run(["touch", "over"])
+    state = cluster.wait_job(cluster.path("/home/alice/inner.id").read_text().strip())
+    assert (state["JobState"], cluster.path("/home/alice/inner.out").read_text()) == ("COMPLETED", "it lives\n")

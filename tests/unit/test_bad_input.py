@@ -148,7 +148,7 @@ BAD_VALUES = [
     ("--interface", "a b", "is not the name of a network interface", "ip -br addr"),
     ("--temp-dir", "tmp", "is not an absolute path", "/tmp"),
     ("--signal", "USR1@120", "would be sent to Ray", "B:USR1@120"),
-    ("--env", "token=x", "token is reserved for the script", "omit it"),
+    ("--env", "slaunch_token=x", "slaunch_token is reserved for the script", "omit it"),
     ("--env", "A", "has no value: A", "A=value"),
     ("--env", "1A=2", "is not the name of a variable: '1A'", "NAME=value"),
     ("--sbatch", "output=x", ": --output cannot be set here", "--run-dir"),

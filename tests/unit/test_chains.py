@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from slurm_launch import LaunchSpec
+from slurm_launch import LaunchSpec, render
 from slurm_launch.config.resolve import resolve
 from slurm_launch.errors import NoCommandCode
 from slurm_launch.explain.explain import explain_task
@@ -20,6 +20,7 @@ from slurm_launch.slurm.client import SlurmClient
 from slurm_launch.status import chains, lookup, report, saved_outcomes, watch_messages
 from slurm_launch.status.task import NOT_NEEDED, NOT_NEEDED_SENTENCE, Task
 from slurm_launch.status.wait import JobPoller
+from tests.script_parts import loaded
 from tests.unit.queue_answers import GONE, NO_SACCT, queued
 from tests.unit.some_run import END, START, some_run
 
@@ -47,28 +48,56 @@ RAN = queued("12_0", "FAILED", "3:0") + queued("12_1", "COMPLETED")
 REST = queued("12", "CANCELLED", reason="JobArrayTaskLimit", nodes="")
 
 
+CONTINUES = [
+    ("ok", "0 ok", False),
+    ("ok", "3 command-failed", True),
+    ("notok", "0 ok", True),
+    ("notok", "3 command-failed", False),
+]
+
+
 @pytest.mark.parametrize(
-    ("mode", "reason", "end", "over"),
+    ("mode", "end", "over", "warned", "reason"),
     [
-        ("ok", "", "0 ok", False),
-        ("ok", "", "3 command-failed", True),
-        ("notok", "", "0 ok", True),
-        ("notok", "", "3 command-failed", False),
+        *((*case, warned, "") for case in CONTINUES for warned in (False, True)),
         # After a warning the command is not done, and has not failed.
         *(
-            (mode, "time-limit", end, False)
+            (mode, end, False, True, "time-limit")
             for mode in ("ok", "notok")
             for end in ("0 ok", "138 command-failed", "74 time-limit")
         ),
     ],
 )
-def test_when_a_chain_continues(mode: str, reason: str, end: str, over: bool) -> None:
-    part = (Path(__file__).parents[2] / "templates/parts/chain-while.sh").read_text()
-    before = 'say() { echo "$@"; }; scancel() { :; }; end() { echo "code $1"; }; slaunch_link=1 SLURM_ARRAY_TASK_MAX=4'
-    code = f"{before} slaunch_while={mode} SLURM_ARRAY_JOB_ID=7\n{part}\nreason={reason}; end {end}"
-    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
+def test_when_a_chain_continues(mode: Any, end: str, over: bool, warned: bool, reason: str) -> None:
+    """Without --signal-before, there is neither a warning nor a reason."""
+    spec = LaunchSpec(exp_name="x", command="true", chain=5, chain_while=mode, signal_before=60 if warned else None)
+    before = 'scancel() { echo "scancel $*"; }; slaunch_link=1 SLURM_ARRAY_TASK_MAX=4 SLURM_ARRAY_JOB_ID=7'
+    note = f"slaunch_reason={reason}" if reason else ""
+    script = f"{loaded(render(spec))}\n{before}\n{note}\nfinish {end}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    number, outcome = end.split()
+    assert (done.returncode, done.stderr) == (int(number), "")
     assert ("chain over link=1" in done.stdout) == over, done.stdout
-    assert f"code {end.split()[0]}\n" in done.stdout
+    assert ("scancel --state=PENDING 7\n" in done.stdout) == over
+    assert f" end outcome={outcome} code={number} " in done.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("link", "answer", "words"),
+    [
+        (4, "true", ""),
+        (3, "true", "chain over link=3 this link ended ok: the links after it do not run (--chain-while notok)"),
+        (3, "false", "warning this link ended ok, but the links after it could not be canceled: run scancel 7"),
+    ],
+    ids=["the last one", "canceled", "refused"],
+)
+def test_what_the_log_says_at_the_end_of_a_chain(link: int, answer: str, words: str) -> None:
+    text = render(LaunchSpec(exp_name="x", command="true", chain=5, chain_while="notok"))
+    before = f"scancel() {{ {answer}; }}; slaunch_link={link} SLURM_ARRAY_TASK_MAX=4 SLURM_ARRAY_JOB_ID=7"
+    argv = ["bash", "-c", f"{loaded(text)}\n{before}\nfinish 0 ok"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    said = [line.split(" ", 2)[2] for line in done.stdout.splitlines()[:-1]]
+    assert said == ([words] if words else [])
 
 
 def test_links_that_were_not_needed(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ class TestHost:
         assert one(findings, "ray").status == "note"
 
     def test_virtual_interfaces_are_those_that_the_script_ignores(self) -> None:
-        for template in ("parts/address.sh", "doctor.sh.j2"):
+        for template in ("parts/nodes.sh", "doctor.sh.j2"):
             patterns = re.findall(r"\$2 !?~ /\^\(([^)]*)\)/", (TEMPLATES / template).read_text())
             assert patterns == [this_host.VIRTUAL_INTERFACES.pattern], template
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,13 @@ from slurm_launch.launch import grow_job
 from slurm_launch.launch import submit as submission
 from slurm_launch.launch.job import plan_job
 from slurm_launch.process import Result
+from slurm_launch.rendering.templates import shell_word
 from slurm_launch.runs import record as records
 from slurm_launch.runs import search
 from slurm_launch.runs.record import Run
 from slurm_launch.slurm.client import SlurmClient
 from slurm_launch.spec.script_header import JoinTarget
+from tests.script_parts import functions
 from tests.unit.queue_answers import GONE, NO_SACCT, queued
 from tests.unit.some_run import END, START, some_run
 
@@ -163,9 +166,12 @@ def test_the_script(tmp_path: Path) -> None:
     text = plan_job(
         LaunchSpec(exp_name="t-grow", command=":", num_nodes=2), joins=JoinTarget("12", "/home/me/it's.log")
     ).text
-    assert "main_job=12 main_log='/home/me/it'\"'\"'s.log'" in text
+    assert '\nslaunch_main_job=12\nslaunch_main_log="/home/me/it\'s.log"\n' in text
     assert "# spec: " not in text, "it cannot be made again without the job that it joins"
-    assert text.count("asked_to_end() {") == text.count("*Node*) end 72 node-lost") == 1, "it ends as all jobs do"
+    other = plan_job(LaunchSpec(exp_name="t", command="true", num_nodes=2)).text
+    for name in ("end_as_asked", "finish", "log_end", "environment_failed"):
+        assert functions(text, name) == functions(other, name), "it ends as all jobs do"
+    assert len(re.findall(r"\*Node\*\)\n *finish 72 node-lost", text)) == 1
 
 
 def test_its_script_is_no_origin(launcher: Launcher) -> None:
@@ -200,7 +206,7 @@ def test_the_second_job_of_a_launch(tmp_path: Path) -> None:
     assert "#SBATCH --nodes=2\n" in script
     assert "#SBATCH --cpus-per-task=3\n" in script
     assert "#SBATCH --dependency=after:12\n" in script
-    assert f"main_job=12 main_log={run.log}" in script
+    assert f"\nslaunch_main_job=12\nslaunch_main_log={shell_word(run.log)}\n" in script
     assert told == [f"job 13 will grow its cluster by 2 nodes: {second.script}"]
     answers += [Result((), 0, "14\n", ""), Result((), 1, "", "sbatch: error: no\n")]
     run = submission.submit(spec, cwd=tmp_path, env=dict(os.environ), runner=sbatch, notify=told.append)
@@ -218,7 +224,7 @@ def test_the_second_job_of_one_with_gpus_in_its_groups(tmp_path: Path) -> None:
     spec = LaunchSpec(exp_name="t", command="true", grow=1, gpu_type="a100", worker_group=("n=1,gpus=2",))
     assert submission.submit(spec, cwd=tmp_path, env=dict(os.environ), runner=sbatch, notify=print).job_id == "12"
     assert ["a100" in script for script in scripts] == [True, False]
-    assert "main_step=(--jobid=12 --het-group=0)" in scripts[1]
+    assert "\nslaunch_main_step=(--jobid=12 --het-group=0)\n" in scripts[1]
 
 
 def test_a_dry_run_tells_of_both(launcher: Launcher) -> None:

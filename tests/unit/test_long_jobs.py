@@ -21,9 +21,9 @@ from slurm_launch.slurm import environment as slurm_environment
 from slurm_launch.status.lookup import with_attempt
 from slurm_launch.status.task import Task
 from tests.processes import run_bash
+from tests.script_parts import all_functions, functions, loaded, settings
 
 Launcher = Callable[..., Any]  # tests/unit/conftest.py
-PARTS = Path(__file__).parents[2] / "templates/parts"
 WHEN = datetime(2026, 1, 2, tzinfo=timezone.utc)
 
 
@@ -78,48 +78,57 @@ def test_a_signal_well_before_the_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "line"),
+    ("options", "before", "signal", "restarts"),
     [
-        ({"requeue": True}, "slaunch_warning=0 slaunch_signal=TERM slaunch_restarts=100 "),
-        ({"signal_before": 60}, "slaunch_warning=60 slaunch_signal=USR1 slaunch_restarts= "),
-        ({"signal_before": 60, "checkpoint_signal": "sigint", "requeue": True, "max_restarts": 0},
-         "slaunch_warning=60 slaunch_signal=INT slaunch_restarts=0 "),
+        ({"requeue": True}, "0", "'TERM'", "100"),
+        ({"signal_before": 60}, "60", "USR1", ""),
+        ({"signal_before": 60, "checkpoint_signal": "sigint", "requeue": True, "max_restarts": 0}, "60", "'INT'", "0"),
     ],
-)  # fmt: skip
-def test_the_settings_of_a_long_job(options: dict[str, Any], line: str) -> None:
+)
+def test_the_settings_of_a_long_job(options: dict[str, Any], before: str, signal: str, restarts: str) -> None:
     text = script(**options)
-    assert f"\n{line}" in text
+    lines = settings(text).splitlines()
+    assert f"slaunch_signal_before={before}" in lines
+    assert f"slaunch_checkpoint_signal={signal}" in lines
+    assert f"slaunch_max_restarts={restarts}" in lines
     assert ("#SBATCH --signal=B:USR1@60\n" in text) == ("signal_before" in options)
     assert ("#SBATCH --requeue\n" in text) == ("requeue" in options)
-    assert "\nruns_again()" in text
+    assert {"requeue", "requeue_or_say_why_not", "ask_command_to_save"} <= set(all_functions(text))
 
 
 def test_other_jobs_contain_none_of_it() -> None:
-    assert not re.search(r"slaunch_restart|SLAUNCH_RUN_DIR|runs_again", script(signal="B:USR1@60"))
+    text = script(signal="B:USR1@60")
+    assert not re.search(r"slaunch_(max_)?restart|slaunch_(signal_before|reason)|SLAUNCH_RUN_DIR|\brequeue\(", text)
 
 
 def test_common_lines_of_both_kinds_of_scripts_are_equal() -> None:
-    """parts/requeue.sh takes the place of parts/report.sh."""
-    report, requeue = ((PARTS / name).read_text().splitlines() for name in ("report.sh", "requeue.sh"))
-    alike = [line for line in report if line.startswith(("say()", "  say end", "environment_failed()", "trap 'end 77"))]
-    assert len(alike) == 4
-    assert set(alike) <= set(requeue)
+    """Both end alike, with the same last line; only these functions differ, or have an addition."""
+    plain, long = all_functions(script()), all_functions(script(requeue=True, signal_before=60))
+    assert {name for name in plain if plain[name] != long[name]} == {
+        "main",
+        "finish",
+        "set_up_exit_and_signals",
+        "end_as_asked",
+        "stop_cluster",
+    }
+    for name in ("main", "finish", "stop_cluster"):
+        added = iter(long[name].splitlines())
+        words = (line.partition("#")[0].split() for line in plain[name].splitlines())
+        assert all(any(line.partition("#")[0].split() == ours for line in added) for ours in words), name
+    assert re.findall(r"trap '[^']*' EXIT", plain["set_up_exit_and_signals"]) == re.findall(
+        r"trap '[^']*' EXIT", long["set_up_exit_and_signals"]
+    )
 
 
 # The signal for the command
 
 
-def function(name: str, part: str = "requeue.sh") -> str:
-    found = re.search(rf"^{name}\(\) {{.*?^}}$", (PARTS / part).read_text(), re.DOTALL | re.MULTILINE)
-    assert found
-    return found[0]
-
-
 @pytest.mark.skipif(not shutil.which("bash"), reason="bash is not installed")
 @pytest.mark.parametrize(("count", "said"), [(0, "0 times"), (1, "1 time"), (2, "2 times")])
 def test_the_number_of_requeues_in_words(count: int, said: str) -> None:
-    values = f"SLURM_JOB_ID=1 fate=runs reason=exit-code slaunch_restart={count} slaunch_restarts={count}"
-    code = f'{values}\nask_slurm() {{ :; }}\n{function("runs_again")}\nruns_again || echo "$why_not"'
+    values = f"SLURM_JOB_ID=1 slaunch_fate=runs slaunch_restart={count} slaunch_max_restarts={count}"
+    requeue = functions(script(requeue=True), "requeue")
+    code = f'{values}\nask_slurm() {{ :; }}\n{requeue}\nrequeue || echo "$slaunch_why_not"'
     done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, timeout=60, check=False)
     words = f"it has been requeued {said} (--max-restarts {count})"
     assert done.stdout == f"{words}\n", done.stderr
@@ -140,15 +149,21 @@ SAVES = "trap 'echo SAVED $0; exit' USR1; echo UP; while :; do sleep 0.1; done"
 def test_a_shell_that_waits_is_not_killed(tmp_path: Path, command: str) -> None:
     """The shells of the command keep running, and finish what follows the program that saves."""
     (tmp_path / "command").write_text(command)
-    code = f"""{function("signal_command")}
-job_dir=.; set -m; bash -c "$(cat command)" >out 2>/dev/null & command_pid=$!; set +m
+    code = f"""{functions(script(requeue=True), "signal_command", "processes_of_group")}
+slaunch_job_dir=.; set -m; bash -c "$(cat command)" >out 2>/dev/null & slaunch_command_pid=$!; set +m
 until grep -q UP out; do sleep 0.1; done
-signal_command USR1; wait $command_pid"""
+signal_command USR1; wait $slaunch_command_pid"""
     done = run_bash(code, tmp_path)
     lines = (tmp_path / "out").read_text().splitlines()
     assert lines[1].startswith("SAVED"), (lines, done)
     assert done.returncode == 0, lines
     assert "after" not in command or lines[-1] == "after: 0"
+
+
+IN_ITS_OWN_STEP = (
+    *("in_head_container", "pass_on", "program_in_head_container", "wait_despite_signals", "exit_as_in_container"),
+    *("signal_command", "processes_of_group", "pause"),
+)
 
 
 @pytest.mark.parametrize("number", ["HUP", "USR1", "TERM"])
@@ -159,12 +174,11 @@ def test_a_command_in_its_own_step_is_signaled(tmp_path: Path, number: str, earl
     (tmp_path / "command").write_text(saves if early else f'bash -c "{saves}" child; echo "after: $?"')
     late = "bash -c 'until [[ -e told ]]; do sleep 0.1; done; sleep 0.3; exec \"$@\"' bash" if early else "env"
     told = "sleep 0.5" if early else "until grep -q UP out; do sleep 0.1; done"
-    code = f"""{function("signal_command")}
-{function("in_head_container", "pyxis.sh")}
-pause() {{ sleep "$1"; }}
-export SLAUNCH_NODE_DIR=$PWD job_dir=$PWD; join_head=({late})
-set -m; in_head_container bash -c "$(cat command)" >out 2>/dev/null </dev/null & command_pid=$!; set +m
-{told}; signal_command {number}; touch told; wait $command_pid"""
+    code = f"""{functions(script(requeue=True, container_image="x"), *IN_ITS_OWN_STEP)}
+exec {{slaunch_clock}}<> <(:)
+export SLAUNCH_NODE_DIR=$PWD; slaunch_job_dir=$PWD; slaunch_join_head=({late})
+set -m; in_head_container bash -c "$(cat command)" >out 2>/dev/null </dev/null & slaunch_command_pid=$!; set +m
+{told}; signal_command {number}; touch told; wait $slaunch_command_pid"""
     done = run_bash(code, tmp_path)
     lines = (tmp_path / "out").read_text().splitlines()
     if early:  # as without a container: it is fatal before the trap is set
@@ -237,12 +251,10 @@ def test_a_requeued_attempt_is_not_the_end() -> None:
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="bash is not installed")
 def test_the_ray_logs_of_the_previous_attempt_are_kept(tmp_path: Path) -> None:
-    """The first lines of such a script, in its second attempt."""
+    """The beginning of such a script, in its second attempt."""
     (tmp_path / "x.ray").mkdir()
     (tmp_path / "x.ray/mine").touch()
-    begin = "\n".join((PARTS / name).read_text() for name in ("requeue.sh", "run-folder.sh"))
-    settings = "slaunch_run=x slaunch_folder=x.run slaunch_warning=0 slaunch_signal=TERM slaunch_restarts=5"
-    code = f"{settings}\n{begin}\ntrap - EXIT"
+    code = f"{loaded(script(requeue=True, max_restarts=5))}\nset_up_checkpoints\ntrap - EXIT"
     env = {"SLURM_RESTART_COUNT": "1", "PATH": "/usr/bin:/bin"}
     done = subprocess.run(["bash", "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -256,12 +268,10 @@ def test_the_checkpoint_directory(tmp_path: Path, array: str | None, below: str)
     """Whatever its name is, the command receives it verbatim, and each task has its own."""
     name = "it's $HOME; `x`"
     spec = LaunchSpec(exp_name="x", command="true", requeue=True, checkpoint_dir=name, array=array)
-    before, found, _ = render(spec, name="x").partition("\n# ---- 2.")
-    assert found
-    code = f'{before}\ntrap - EXIT\nprintf %s "$SLAUNCH_RUN_DIR"'
+    code = f"{loaded(render(spec, name='x'))}\nset_up_checkpoints\ntrap - EXIT\nprintenv SLAUNCH_RUN_DIR"
     env = {"PATH": "/usr/bin:/bin", **({"SLURM_ARRAY_TASK_ID": "2"} if array else {})}
     done = subprocess.run(["bash", "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
-    assert done.stdout == f"{tmp_path}/{name}{below}"
+    assert done.stdout == f"{tmp_path}/{name}{below}\n"
     assert (tmp_path / f"{name}{below}").stat().st_mode & 0o777 == 0o700
 
 
@@ -273,11 +283,12 @@ def test_a_limit_below_the_warning_fails_at_once(tmp_path: Path, ends: str, shor
     answer = f"JobId=7 JobState=RUNNING StartTime=2026-01-02T10:00:00 EndTime={end} "
     (tmp_path / "scontrol").write_text(f"#!/bin/sh\necho '{answer}'\n")
     (tmp_path / "scontrol").chmod(0o755)
-    code = "slaunch_run=x slaunch_warning=300 slaunch_signal=USR1 slaunch_restarts=5\n"
-    code += (PARTS / "requeue.sh").read_text() + "\ntrap - EXIT; echo CONTINUES"
+    code = loaded(script(signal_before=300, requeue=True, max_restarts=5))
+    code += "\ncheck_time_for_warning; trap - EXIT; echo CONTINUES"
     env = {"SLURM_JOB_ID": "7", "PATH": f"{tmp_path}:/usr/bin:/bin"}
     done = subprocess.run(["bash", "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, "CONTINUES" in done.stdout) == ((74, False) if short else (0, True)), done
     cause = 'cause="the job\'s time limit is 300 s, not more than --signal-before 300"'
     assert (cause in done.stdout) == short
     assert "requeue" not in done.stdout
+    assert done.stderr == ""

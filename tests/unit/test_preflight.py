@@ -175,7 +175,8 @@ class TestWhatTheOtherClusterLacks:
     def test_a_profile_may_say_what_chains_do(self, launcher: Launcher) -> None:
         profile("p", "chain-while: notok")
         assert launcher("render", *GOOD, "--profile", "p").code == 0
-        assert "slaunch_while=notok" in launcher("render", *GOOD, "--profile", "p", "--chain", "2").out
+        text = launcher("render", *GOOD, "--profile", "p", "--chain", "2").out
+        assert "\nslaunch_chain_while='notok'\n" in text
 
     def test_is_used_where_it_can_be(self, launcher: Launcher) -> None:
         profile("old", "cpu-image: docker://x")

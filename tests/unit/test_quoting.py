@@ -21,8 +21,10 @@ from slurm_launch.errors import UsageError
 from slurm_launch.launch.script import sweep_tasks
 from slurm_launch.rehearsal.directive_parser import words
 from slurm_launch.rendering.render import render_script
+from slurm_launch.rendering.templates import shell_word
 from slurm_launch.spec.model import options
 from slurm_launch.spec.script_header import read_embedded
+from tests.script_parts import loaded
 
 WHEN = datetime(2026, 1, 2, tzinfo=timezone.utc)
 SPECIAL = "'\"\\$`!*?~#%{}()[];&|<>=,: \t\u00a0éß漢🙂-/@^+."
@@ -47,7 +49,7 @@ def render(**given: Any) -> str:
 
 # --- bash ------------------------------------------------------------------------------------------------------------
 
-# Stubs for what the environment section calls, and for `ray`, which it looks for; each call is reported.
+# Stubs for what the environment calls, and for `ray`, which the script looks for; each call is reported.
 STUBS = r"""
 exec 3>&1 >/dev/null
 report() { printf '%s\0' "$#" "$@" >&3; }
@@ -57,28 +59,74 @@ source() { report source "$@"; }
 ray() { :; }
 """
 WITNESS = r"""
-report run "$run"
-report temp_dir "$temp_base"
-report srun_arg "${srun_args[@]}"
-report ray_arg "${ray_args[@]}"
-report ray_head_arg "${ray_head_args[@]}"
-report ray_worker_arg "${ray_worker_args[@]}"
-report command "$command"
+reset_shell
+report run "$slaunch_run"
+report temp_dir "$slaunch_temp_base"
+report srun_arg "${slaunch_srun_args[@]}"
+report ray_arg "${slaunch_ray_args[@]}"
+report ray_head_arg "${slaunch_ray_head_args[@]}"
+report ray_worker_arg "${slaunch_ray_worker_args[@]}"
+report command "$slaunch_command"
 "$BASH" -c 'printf "%s\0" 2 env "$1" >&3' - "$(printenv VALUE && echo .)" # as another program finds it
 trap - EXIT
 """
 
 
 def arrived(script: str) -> dict[str, list[str]]:
-    """Run the settings and the environment section in bash; return the values that result, by name."""
-    before, found, _ = script.partition("\n# ---- 3.")
-    assert found
-    argv = ["bash", "-c", STUBS + before + WITNESS]
+    """Run the settings and the environment in bash; return the values that result, by name."""
+    argv = ["bash", "-c", STUBS + loaded(script) + WITNESS]
     done = subprocess.run(argv, capture_output=True, env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"})
     assert (done.returncode, done.stderr) == (0, b"")
     fields = iter(done.stdout.decode().split("\0")[:-1])
     calls = [[next(fields) for _ in range(int(count))] for count in fields]
     return {call[0]: call[1:] for call in calls}
+
+
+any_text = st.text(st.one_of(st.sampled_from(SPECIAL + "\n\r\b\x1b\x7f"), st.characters(exclude_categories=["Cs"])))
+in_quotes = ["", "a", "1", "-", "~", "a=b", "a='b", "!x'", "\\", "\\'", "'\\\n", "\n", '"$x"', "`\\``", "continue", ODD]
+
+
+@quick
+@given(texts=st.lists(any_text.filter(lambda text: "\0" not in text), max_size=20))
+@example(texts=in_quotes)
+@example(texts=[f"{text}'" for text in in_quotes])
+@example(texts=list(map(chr, range(1, 0x180))))
+def test_bash_gives_back_the_bytes_of_a_word(texts: list[str]) -> None:
+    """As an argument, as the value of a variable, and as an element of an array, in any locale."""
+    words = [shell_word(text) for text in texts]
+    code = [f"printf '%s\\0' {word}\n" for word in words]
+    code += [f"variable={word}\nprintf '%s\\0' \"$variable\"\n" for word in words]
+    code += [f"export variable={word}\nprintf '%s\\0' \"$variable\"\n" for word in words]
+    # bash duplicates \x01 and \x7f between double quotes in an array. No option with several values accepts them.
+    elements = [text for text in texts if not set("\x01\x7f") & set(text)]
+    array = " ".join(map(shell_word, elements))
+    code.append(f'array=({array})\nfor element in "${{array[@]}}"; do printf "%s\\0" "$element"; done\n')
+    for locale in ("C", "C.UTF-8"):
+        env = {"PATH": "/usr/bin:/bin", "LC_ALL": locale}
+        done = subprocess.run(["bash", "-s"], input="".join(code).encode(), capture_output=True, env=env)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert done.stdout == "".join(f"{text}\0" for text in [*texts * 3, *elements]).encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("/scratch/%u", "/scratch/%u"),
+        ("a100:4", "a100:4"),
+        ("2.60.0", "2.60.0"),
+        ("--num-cpus=0", "--num-cpus=0"),
+        ("continue", "'continue'"),
+        ("", "''"),
+        ("a b", "'a b'"),
+        ('{"disk": 1}', "'{\"disk\": 1}'"),
+        ("it's", '"it\'s"'),
+        ("$HOME", '"\\$HOME"'),
+        ("a\\b", "'a\\b'"),
+        ("é", "'é'"),
+    ],
+)
+def test_words_are_easy_to_read(text: str, word: str) -> None:
+    assert shell_word(text) == word
 
 
 # option: how to set it to a text, the name of the result, and the expected result
@@ -161,11 +209,14 @@ def test_text_for_a_container_survives_the_shell(runtime: str) -> None:
         script = render(
             container_runtime=runtime, container_image="x", container_arg=[text, "last"], container_setup=[setup]
         )
-        block = script.partition("\n# ---- The container")[2].partition("\ncheck_container #")[0]
-        stubs = "run=/x temp_base=/tmp; srun() { echo --container-image; }\n"
-        witness = '\nprintf "%s\\0" "${head_step[@]}" "${head_enter[@]}" END\nexec "${head_enter[@]: -4}" echo PROGRAM'
+        stubs = "srun() { echo --container-image; }; check_container() { :; }; start_container_keeper() { :; }\n"
+        witness = (
+            "set_up_container\ntrap - EXIT\n"
+            'printf "%s\\0" "${slaunch_head_step[@]}" "${slaunch_head_enter[@]}" END\n'
+            'exec "${slaunch_head_enter[@]: -4}" echo PROGRAM'
+        )
         done = subprocess.run(
-            ["bash", "-c", stubs + block + witness], capture_output=True, env={"PATH": "/usr/bin:/bin"}
+            ["bash", "-c", loaded(script) + stubs + witness], capture_output=True, env={"PATH": "/usr/bin:/bin"}
         )
         *words, end, program = done.stdout.decode().split("\0")
         assert words[words.index(text) + 1] == "last"
@@ -183,13 +234,20 @@ def test_a_command_may_contain_its_end_mark(command: str) -> None:
     assert arrived(render(command=command))["command"] == [f"{command}\n"]
 
 
+@pytest.mark.parametrize(
+    "text", ["END_OF_ENVIRONMENT", "a\nEND_OF_ENVIRONMENT\nEND_OF_ENVIRONMENT_\nb", "a\n\n", "\ta"]
+)
+def test_the_environment_may_contain_its_end_mark(text: str) -> None:
+    assert arrived(render(env={"VALUE": text}))["env"] == [f"{text}\n."]
+    code = f"report load_env {shlex.quote(text)}\ncat <<'END' >/dev/null\n{text}\nEND"
+    assert arrived(render(load_env=[code]))["load_env"] == [text]
+
+
 @quick
 @given(text=lines)
 @example(text=ODD)
 def test_a_failing_environment_names_the_cause(text: str) -> None:
-    script = (
-        STUBS.replace("conda() {", "conda() { false; }; other() {") + render(conda_env=text).partition("\n# ---- 3.")[0]
-    )
+    script = STUBS.replace("conda() {", "conda() { false; }; other() {") + render(conda_env=text)
     argv = ["bash", "-c", script.replace("exec 3>&1 >/dev/null", "exec 3>/dev/null")]
     done = subprocess.run(argv, capture_output=True, env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"})
     assert done.returncode == 73

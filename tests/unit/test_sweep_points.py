@@ -19,6 +19,7 @@ from slurm_launch.errors import UsageError
 from slurm_launch.spec import sweep_points
 from slurm_launch.spec.script_header import read_embedded
 from slurm_launch.spec.sweep_points import Points
+from tests.script_parts import functions
 from tests.unit.conftest import Launcher
 
 NEEDED: dict[str, Any] = {"exp_name": "t", "command": "true"}
@@ -216,13 +217,15 @@ def test_a_template_must_write_the_points() -> None:
 
 
 def test_bash_reads_the_line_of_its_task() -> None:
-    """The part as it is, with what surrounds it in the script."""
-    part = (Path(__file__).parents[2] / "templates/parts/sweep.sh").read_text()
-    found = Points(("nodes", "command"), [("1", "a"), ("it's", 'b "$HOME"')])
+    """A key may have the name of a variable of the script."""
+    found = Points(("slaunch_nodes", "slaunch_command"), [("1", "a"), ("it's", 'b "$HOME"')])
     body = "\n".join(found.lines())
-    code = f"""end() {{ echo "$@"; exit "$1"; }}; say() {{ echo "$@"; }}; nodes=(n1 n2)
-command='printf "<%s>" "$nodes" "$command"'
-mapfile -t points <<'END_OF_POINTS'\n{body}\nEND_OF_POINTS\n{part}\nbash -c "$command"; echo "${{nodes[1]}}" """
+    script = render(LaunchSpec(**NEEDED, sweep={"lr": "1,2"}))
+    code = f"""finish() {{ echo "$@"; exit "$1"; }}; say() {{ echo "$@"; }}; slaunch_nodes=(n1 n2)
+slaunch_command='printf "<%s>" "$slaunch_nodes" "$slaunch_command"'
+mapfile -t slaunch_points <<'END_OF_POINTS'\n{body}\nEND_OF_POINTS
+{functions(script, "choose_point")}
+choose_point; bash -c "$slaunch_command"; echo "${{slaunch_nodes[1]}}" """
 
     def said(task: str) -> tuple[int, str]:
         env = {"SLURM_ARRAY_TASK_ID": task} if task else {}

@@ -1,0 +1,105 @@
+# Checks the nodes once: reads their messages, and collects those that are lost in slaunch_lost.
+check_nodes() {
+  local node step ended=()
+  slaunch_lost=()
+  for step in "${!slaunch_step_pids[@]}"; do
+    kill -0 "${slaunch_step_pids[step]}" 2>/dev/null || ended[step]=1
+  done
+  pause 0.1
+  forgive_silence_after_suspension
+  read_messages # the last messages of a step explain more than its exit
+  for node in "${slaunch_nodes[@]}"; do
+    step=${slaunch_step_of[$node]}
+    if [[ ${ended[step]-} && ! ${slaunch_why[$node]-} ]]; then
+      lose "$node" "$(end_of_step "$node")"
+    fi
+  done
+  for node in "${!slaunch_up[@]}"; do
+    ((SECONDS - ${slaunch_heard[$node]} < 30)) || lose "$node" 'no message from it for 30 s'
+  done
+  if [[ $slaunch_ended_by ]]; then
+    end_as_asked
+  fi
+}
+
+# While a job is suspended, no messages arrive: the silence of that time does not count.
+forgive_silence_after_suspension() {
+  local node
+  if ((SECONDS - ${slaunch_looked:-$SECONDS} >= 9)); then
+    for node in "${!slaunch_up[@]}"; do
+      slaunch_heard[$node]=$SECONDS
+    done
+  fi
+  slaunch_looked=$SECONDS
+}
+
+# `read -t 0` only tests for input: a read that times out within a line loses a character.
+read_messages() {
+  local line kind node text
+  while read -r -t 0 -u "$slaunch_messages" &&
+    IFS= read -r -t 9 -u "$slaunch_messages" line; do
+    read -r kind node text <<<"$line"
+    #% if not joins
+    if [[ $kind == ray && $node ]]; then
+      note_ray_version "$node" "$text"
+    fi
+    #% endif
+    [[ $node && ${slaunch_step_of[$node]-} ]] || continue
+    slaunch_heard[$node]=$SECONDS
+    case $kind in
+      up) note_joined "$node" ;;
+      output)
+        slaunch_output[$node]+="$text "
+        say "[$node] $text"
+        ;;
+      failed) lose "$node" "$text" ;;
+      ended) note_preemption ;;
+    esac
+  done
+}
+
+# Usage: note_joined NODE
+note_joined() {
+  if [[ ${slaunch_up[$1]-} || ${slaunch_why[$1]-} ]]; then
+    return # it is known already, or was given up as lost
+  fi
+  slaunch_up[$1]=1
+  say joined node="$1" nodes="${#slaunch_up[@]}/$slaunch_count"
+  #% if spec.nodes > 1 and not joins
+  [[ $1 != "$slaunch_head" ]] || tell go
+  #% endif
+}
+
+# With a grace period, Slurm sends SIGTERM only to the steps when it preempts a job.
+note_preemption() {
+  if [[ ! $slaunch_ended_by ]] && timeout 9 scontrol show job -o "$SLURM_JOB_ID" |
+    grep -q "^JobId=$SLURM_JOB_ID .*PreemptTime=2"; then
+    slaunch_ended_by=preemption
+  fi
+}
+
+# The first reason counts.
+# Usage: lose NODE WHY
+lose() {
+  if [[ ${slaunch_why[$1]-} ]]; then
+    return 0
+  fi
+  slaunch_why[$1]=$2
+  #% if not joins
+  [[ ${slaunch_up[$1]-} ]] || slaunch_never_up[$1]=1
+  #% endif
+  unset "slaunch_up[$1]"
+  slaunch_lost+=("$1")
+}
+
+# Usage: end_of_step NODE
+end_of_step() {
+  echo "its srun has ended: $(step_errors "$1" |
+    grep -vE 'spank|Exited with|Try .srun' | tail -n 1)"
+}
+
+# What srun has printed for the step of this node.
+# Usage: step_errors NODE
+step_errors() {
+  cat "$slaunch_job_dir/srun-${slaunch_step_of[$1]}.err"
+}
