@@ -28,7 +28,7 @@ RUNTIMES = {
     "ch-run": "charliecloud",
     "podman": "podman",
 }
-# Interfaces by name. A test compares them with templates/parts/address.sh and templates/doctor.sh.j2.
+# Interfaces by name. A test compares them with templates/parts/nodes.sh and templates/doctor.sh.j2.
 VIRTUAL_INTERFACES = re.compile(r"docker|br-|virbr|veth|cni|cali|podman|lxc")  # of containers and virtual machines
 FAST_INTERFACES = re.compile(r"ib|hsn|opa|roce")  # InfiniBand, Slingshot, Omni-Path, RoCE
 FEW_FILES = 8192  # Ray opens several thousand files on a large node

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ from slurm_launch.errors import SlurmUnavailable, SubmitRefused, UsageError
 from slurm_launch.launch import hints
 from slurm_launch.slurm import sbatch
 from slurm_launch.spec.launch_spec import LaunchSpec
+
+# The environment stands in the script as a here-document, which bash -n and shellcheck do not look into.
+_ENVIRONMENT = re.compile(r"^IFS= read .* slaunch_environment <<'(\w+)'\n(.*?\n)\1$", re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -48,18 +52,23 @@ def check_script(
 
     `skip_sbatch` is why the Slurm of this host must not be queried."""
     texts = {f"{name}.sh": text, "command": spec.command + "\n"}
+    if spec.load_env and (found := _ENVIRONMENT.search(text)):
+        texts["environment"] = found[2]
     if spec.container_setup:
         texts["container setup"] = "\n".join(spec.container_setup) + "\n"
     with tempfile.TemporaryDirectory(prefix="slurm-launch-") as folder:
         for file, content in texts.items():
             Path(folder, file).write_text(content, encoding="utf-8", errors="surrogateescape")
         script, *parts = (str(Path(folder, file)) for file in texts)
+        # What `source` reads may be on the nodes only: SC1090 and SC1091 are not about the user's code.
+        shellcheck = ["shellcheck", "--shell=bash", "--severity=warning", "--exclude=SC1090,SC1091"]
+        environment = [part for part in parts if Path(part).name == "environment"]
         tools = _Tools(folder, env, runner)
         return [
             tools.run("bash -n", ["bash", "-n", script]),
             *(tools.run(f"bash -n, {Path(part).name}", ["bash", "-n", part]) for part in parts),
             # Below a warning are remarks on style, which does not matter in the user's own lines.
-            tools.run("shellcheck", ["shellcheck", "--severity=warning", script]),
+            tools.run("shellcheck", [*shellcheck, script, *environment]),
             ScriptCheck("sbatch --test-only", "skipped", skip_sbatch) if skip_sbatch else tools.run_sbatch(script),
         ]
 

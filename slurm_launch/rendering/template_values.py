@@ -147,7 +147,9 @@ def _container(spec: LaunchSpec) -> ContainerValues | None:
         step=_array(runtime.step(spec, HEAD_IMAGE)),
         worker_step=_array(runtime.step(spec, WORKER_IMAGE)) if differ else Raw('"${slaunch_head_step[@]}"'),
         enter=_array([*runtime.enter(spec, HEAD_IMAGE), *setup]),
-        worker_enter=_array([*runtime.enter(spec, WORKER_IMAGE), *setup]) if differ else Raw('"${slaunch_head_enter[@]}"'),
+        worker_enter=_array([*runtime.enter(spec, WORKER_IMAGE), *setup])
+        if differ
+        else Raw('"${slaunch_head_enter[@]}"'),
         enter_for_command=_array(runtime.enter_for_command()),
         join_head=_array(runtime.join_head()),
         env=",".join(["RAY_AUTH_MODE", *spec.env]),

@@ -27,7 +27,7 @@ class Raw(str):
 def shell_word(text: str) -> str:
     """Return a text quoted as one word of bash, in the form that reads best and that shellcheck accepts as data.
 
-    Words of letters only are quoted as well: `x=continue` looks like a command, and `$` in single quotes like a mistake.
+    Words of letters only are quoted, too: `x=continue` looks like a command, and `$` in single quotes like a mistake.
     """
     if re.fullmatch(r"(?=.*[0-9_@%+=:./-])[A-Za-z0-9_@%+=:./-]+", text):
         return text
@@ -62,7 +62,7 @@ def _environment() -> jinja2.Environment:
     import jinja2.ext  # a third of the time of a render: imported on first use
 
     class CommentStatements(jinja2.ext.Extension):
-        """A line `#% if x` is the statement `{% if x %}`: for bash it is a comment, so that the parts are plain bash."""
+        """A line `#% if x` is the statement `{% if x %}`; for bash it is a comment, so that parts are plain bash."""
 
         def preprocess(self, source: str, name: str | None, filename: str | None = None) -> str:
             return re.sub(r"^[ \t]*#% (.*)$", r"{% \1 %}", source, flags=re.MULTILINE)

@@ -102,7 +102,8 @@ class Pyxis(Runtime):
 
     def step(self, spec: SpecFields, image: Bash) -> Sequence[Word]:
         words: list[Word] = [Bash(f"--container-image={image}"), Bash('--container-name="$slaunch_container"')]
-        words += [Bash('--container-mounts="$(IFS=, && echo "${slaunch_mounts[*]}")"'), Bash('--container-workdir="$slaunch_workdir"')]
+        words += [Bash('--container-mounts="$(IFS=, && echo "${slaunch_mounts[*]}")"')]
+        words += [Bash('--container-workdir="$slaunch_workdir"')]
         words += ["--container-mount-home" if spec.container_home else "--no-container-mount-home"]
         words += ["--no-container-entrypoint", Bash('--container-env="$slaunch_container_env"')]
         return [*words, *(["--container-writable"] if spec.container_writable else []), *spec.container_arg]

@@ -53,7 +53,7 @@ def read_embedded(text: str, where: str) -> EmbeddedSpec:
 
 
 def _no_spec(text: str, where: str) -> UsageError:
-    if grown := re.search(r"^main_job=(\d+) main_log=", text, re.MULTILINE):
+    if grown := re.search(r"^(?:slaunch_)?main_job=(\d+)(?: main_log=|$)", text, re.MULTILINE):
         message = f"this script adds nodes to the cluster of job {grown[1]}: it has no spec of its own"
         return UsageError(message, at=where, hint=f"for another such job, use `slurm-launch grow {grown[1]}`")
     hint = f"use a script with a header line that starts with {SPEC_MARK!r}"

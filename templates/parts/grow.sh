@@ -63,7 +63,7 @@ join_cluster() {
     return 0
   fi
   slaunch_phase=bring-up
-  forget_steps
+  reset_steps
   fetch_token || retry_to_fetch_token ||
     finish 71 node-failed \
       "no token from job $slaunch_main_job: $(tail -n 1 "$slaunch_job_dir/token.err")" \
@@ -116,7 +116,7 @@ stay_in_cluster() {
   slaunch_asked_at=0
   slaunch_answered_at=$SECONDS
   until [[ $slaunch_leaving ]]; do
-    check_nodes
+    poll_nodes
     watch_main_cluster
     watch_nodes
     [[ $slaunch_phase == bring-up ]] || continue
@@ -162,9 +162,9 @@ watch_nodes() {
       return 0
     fi
     [[ $slaunch_phase == grown ]] ||
-      finish 71 node-failed "$node did not join: ${slaunch_why[$node]}" \
+      finish 71 node-failed "$node did not join: ${slaunch_loss_reason[$node]}" \
         "Ray's logs are in $slaunch_run.ray/" "$node"
-    say lost node="$node" "${slaunch_why[$node]}"
+    say lost node="$node" "${slaunch_loss_reason[$node]}"
   done
   [[ $slaunch_phase != grown ]] || ((${#slaunch_up[@]})) ||
     finish 72 node-lost 'no node of this job is left in the cluster' \
@@ -178,8 +178,8 @@ leave_cluster() {
   if [[ $slaunch_leaving == *'time limit' && $slaunch_phase == grown ]]; then
     drain_nodes
     deadline=$((SECONDS + 20))
-    until ((SECONDS >= deadline || ${#slaunch_why[@]} == slaunch_count)); do
-      check_nodes
+    until ((SECONDS >= deadline || ${#slaunch_loss_reason[@]} == slaunch_count)); do
+      poll_nodes
     done
   fi
   finish 0 ok

@@ -1,21 +1,22 @@
 # Checks the nodes once: reads their messages, and collects those that are lost in slaunch_lost.
-check_nodes() {
+poll_nodes() {
   local node step ended=()
   slaunch_lost=()
   for step in "${!slaunch_step_pids[@]}"; do
     kill -0 "${slaunch_step_pids[step]}" 2>/dev/null || ended[step]=1
   done
   pause 0.1
-  forgive_silence_after_suspension
+  ignore_silence_of_suspension
   read_messages # the last messages of a step explain more than its exit
   for node in "${slaunch_nodes[@]}"; do
     step=${slaunch_step_of[$node]}
-    if [[ ${ended[step]-} && ! ${slaunch_why[$node]-} ]]; then
-      lose "$node" "$(end_of_step "$node")"
+    if [[ ${ended[step]-} && ! ${slaunch_loss_reason[$node]-} ]]; then
+      mark_lost "$node" "$(end_of_step "$node")"
     fi
   done
   for node in "${!slaunch_up[@]}"; do
-    ((SECONDS - ${slaunch_heard[$node]} < 30)) || lose "$node" 'no message from it for 30 s'
+    ((SECONDS - ${slaunch_last_message[$node]} < 30)) ||
+      mark_lost "$node" 'no message from it for 30 s'
   done
   if [[ $slaunch_ended_by ]]; then
     end_as_asked
@@ -23,14 +24,14 @@ check_nodes() {
 }
 
 # While a job is suspended, no messages arrive: the silence of that time does not count.
-forgive_silence_after_suspension() {
+ignore_silence_of_suspension() {
   local node
-  if ((SECONDS - ${slaunch_looked:-$SECONDS} >= 9)); then
+  if ((SECONDS - ${slaunch_last_poll:-$SECONDS} >= 9)); then
     for node in "${!slaunch_up[@]}"; do
-      slaunch_heard[$node]=$SECONDS
+      slaunch_last_message[$node]=$SECONDS
     done
   fi
-  slaunch_looked=$SECONDS
+  slaunch_last_poll=$SECONDS
 }
 
 # `read -t 0` only tests for input: a read that times out within a line loses a character.
@@ -45,14 +46,14 @@ read_messages() {
     fi
     #% endif
     [[ $node && ${slaunch_step_of[$node]-} ]] || continue
-    slaunch_heard[$node]=$SECONDS
+    slaunch_last_message[$node]=$SECONDS
     case $kind in
       up) note_joined "$node" ;;
       output)
         slaunch_output[$node]+="$text "
         say "[$node] $text"
         ;;
-      failed) lose "$node" "$text" ;;
+      failed) mark_lost "$node" "$text" ;;
       ended) note_preemption ;;
     esac
   done
@@ -60,13 +61,13 @@ read_messages() {
 
 # Usage: note_joined NODE
 note_joined() {
-  if [[ ${slaunch_up[$1]-} || ${slaunch_why[$1]-} ]]; then
+  if [[ ${slaunch_up[$1]-} || ${slaunch_loss_reason[$1]-} ]]; then
     return # it is known already, or was given up as lost
   fi
   slaunch_up[$1]=1
   say joined node="$1" nodes="${#slaunch_up[@]}/$slaunch_count"
   #% if spec.nodes > 1 and not joins
-  [[ $1 != "$slaunch_head" ]] || tell go
+  [[ $1 != "$slaunch_head" ]] || send_order go
   #% endif
 }
 
@@ -79,12 +80,12 @@ note_preemption() {
 }
 
 # The first reason counts.
-# Usage: lose NODE WHY
-lose() {
-  if [[ ${slaunch_why[$1]-} ]]; then
+# Usage: mark_lost NODE WHY
+mark_lost() {
+  if [[ ${slaunch_loss_reason[$1]-} ]]; then
     return 0
   fi
-  slaunch_why[$1]=$2
+  slaunch_loss_reason[$1]=$2
   #% if not joins
   [[ ${slaunch_up[$1]-} ]] || slaunch_never_up[$1]=1
   #% endif

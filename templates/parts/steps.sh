@@ -1,5 +1,5 @@
 # Resets what is known about steps and nodes.
-forget_steps() {
+reset_steps() {
   slaunch_step_pids=()
   slaunch_step_fds=()
   slaunch_lost=()
@@ -7,11 +7,11 @@ forget_steps() {
   slaunch_port_is_taken=''
   #% endif
   # All of these are by node.
-  declare -gA slaunch_step_of=() # the number of its step
-  declare -gA slaunch_up=()      # those whose Ray runs
-  declare -gA slaunch_heard=()   # when the last message came
-  declare -gA slaunch_output=()  # the last lines of a Ray that has ended
-  declare -gA slaunch_why=()     # why a node is lost
+  declare -gA slaunch_step_of=()      # the number of its step
+  declare -gA slaunch_up=()           # those whose Ray runs
+  declare -gA slaunch_last_message=() # when the last message came
+  declare -gA slaunch_output=()       # the last lines of a Ray that has ended
+  declare -gA slaunch_loss_reason=()  # why a node is lost
   #% if not joins
   declare -gA slaunch_never_up=()
   #% endif
@@ -20,7 +20,7 @@ forget_steps() {
 
 # Starts Ray's head, as a background step on this node.
 start_head() {
-  forget_steps
+  reset_steps
   pick_port
   slaunch_head_dir=$slaunch_dir.0
   slaunch_address=$slaunch_head_ip:$slaunch_port
@@ -148,7 +148,7 @@ choose_step_options() {
 # Prints what a node executes, with a NUL at its end: variables, functions, and the call of main.
 node_program() {
   slaunch_batch_pid=$$
-  declare -p slaunch_dir slaunch_job_dir slaunch_head_dir slaunch_run slaunch_token \
+  declare -p slaunch_dir slaunch_job_dir slaunch_head_dir "slaunch_run" slaunch_token \
     slaunch_head slaunch_head_ip slaunch_port slaunch_address slaunch_interface \
     slaunch_ray_args slaunch_ray_head_args slaunch_ray_worker_args slaunch_object_store \
     slaunch_first_index slaunch_batch_pid

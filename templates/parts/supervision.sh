@@ -2,8 +2,8 @@
 wait_for_nodes() {
   slaunch_retries=0
   slaunch_deadline=$((SECONDS + slaunch_start_timeout))
-  slaunch_enough=${slaunch_min_nodes:-$slaunch_count}
-  until ((${#slaunch_up[@]} >= slaunch_enough)) && [[ ${slaunch_up[$slaunch_head]-} ]]; do
+  slaunch_nodes_needed=${slaunch_min_nodes:-$slaunch_count}
+  until ((${#slaunch_up[@]} >= slaunch_nodes_needed)) && [[ ${slaunch_up[$slaunch_head]-} ]]; do
     ((SECONDS < slaunch_deadline)) || nodes_are_missing
     watch_nodes
     if [[ $slaunch_port_is_taken ]]; then
@@ -77,16 +77,16 @@ save_environment_for_attach() {
 # Checks the nodes once, and handles those that are lost.
 watch_nodes() {
   local node
-  check_nodes
+  poll_nodes
   for node in "${slaunch_lost[@]}"; do
-    node_lost "$node"
+    handle_lost_node "$node"
   done
 }
 
 # Ends the job, unless it can continue without this node.
-# Usage: node_lost NODE
-node_lost() {
-  local why=${slaunch_why[$1]}
+# Usage: handle_lost_node NODE
+handle_lost_node() {
+  local why=${slaunch_loss_reason[$1]}
   if [[ $slaunch_phase == command ]]; then
     can_continue_without "$1" ||
       give_up 72 node-lost "$1 was lost while the command ran: $why" "$1"
@@ -96,7 +96,7 @@ node_lost() {
       return
     fi
     give_up 70 head-failed "the head on $1 failed: $why" "$1"
-  elif ((slaunch_count - ${#slaunch_why[@]} < slaunch_enough)); then
+  elif ((slaunch_count - ${#slaunch_loss_reason[@]} < slaunch_nodes_needed)); then
     give_up 71 node-failed "$1 did not start: $why" "$1"
   fi
   say lost node="$1" "$why; continuing without it"
@@ -143,7 +143,7 @@ give_up() {
 # Prints a hint for a node that is lost.
 # Usage: likely_fix NODE
 likely_fix() {
-  case "${slaunch_why[$1]-} ${slaunch_output[$1]-} $(step_errors "$1")" in
+  case "${slaunch_loss_reason[$1]-} ${slaunch_output[$1]-} $(step_errors "$1")" in
     *'ray: No such file'* | *'ray: '*'not found'* | *'"ray": '*'not found'*)
       #% if container
       echo "install Ray on $1, or load an environment that all nodes can access" \
@@ -183,7 +183,8 @@ note_ray_version() {
   slaunch_ray="$1 $2"
   slaunch_ray=${slaunch_ray% }
   #% if spec.nodes > 1
-  is_at_least 2.54 "$1" || tell go # older workers need only the head's port, see wait_for_head
+  # Older workers need only the head's port, see wait_for_head.
+  is_at_least 2.54 "$1" || send_order go
   #% endif
   if [[ $slaunch_auth != off ]] && ! is_at_least 2.52 "$1"; then
     say warning "Ray $1 does not support tokens (2.52 does):" \

@@ -30,7 +30,7 @@ stop_command() {
 # Every node stops its own Ray. A node that does not answer is left to Slurm, which ends its step.
 # Usage: stop_steps ORDER
 stop_steps() {
-  tell "$1"
+  send_order "$1"
   wait_for_end 20 "${slaunch_step_pids[@]}" || kill -KILL "${slaunch_step_pids[@]}" 2>/dev/null
 }
 
@@ -46,8 +46,8 @@ close_pipes() {
 
 #% endif
 # Sends an order to every node; a step may be gone already.
-# Usage: tell ORDER
-tell() {
+# Usage: send_order ORDER
+send_order() {
   local fd
   for fd in "${slaunch_step_fds[@]}"; do
     echo "$1" >&"$fd"

@@ -585,23 +585,23 @@ remove_directories() {
 # ---- Steps ----
 
 # Resets what is known about steps and nodes.
-forget_steps() {
+reset_steps() {
   slaunch_step_pids=()
   slaunch_step_fds=()
   slaunch_lost=()
   slaunch_port_is_taken=''
   # All of these are by node.
-  declare -gA slaunch_step_of=() # the number of its step
-  declare -gA slaunch_up=()      # those whose Ray runs
-  declare -gA slaunch_heard=()   # when the last message came
-  declare -gA slaunch_output=()  # the last lines of a Ray that has ended
-  declare -gA slaunch_why=()     # why a node is lost
+  declare -gA slaunch_step_of=()      # the number of its step
+  declare -gA slaunch_up=()           # those whose Ray runs
+  declare -gA slaunch_last_message=() # when the last message came
+  declare -gA slaunch_output=()       # the last lines of a Ray that has ended
+  declare -gA slaunch_loss_reason=()  # why a node is lost
   declare -gA slaunch_never_up=()
 }
 
 # Starts Ray's head, as a background step on this node.
 start_head() {
-  forget_steps
+  reset_steps
   pick_port
   slaunch_head_dir=$slaunch_dir.0
   slaunch_address=$slaunch_head_ip:$slaunch_port
@@ -670,7 +670,7 @@ choose_step_options() {
 # Prints what a node executes, with a NUL at its end: variables, functions, and the call of main.
 node_program() {
   slaunch_batch_pid=$$
-  declare -p slaunch_dir slaunch_job_dir slaunch_head_dir slaunch_run slaunch_token \
+  declare -p slaunch_dir slaunch_job_dir slaunch_head_dir "slaunch_run" slaunch_token \
     slaunch_head slaunch_head_ip slaunch_port slaunch_address slaunch_interface \
     slaunch_ray_args slaunch_ray_head_args slaunch_ray_worker_args slaunch_object_store \
     slaunch_first_index slaunch_batch_pid
@@ -680,23 +680,24 @@ node_program() {
 # ---- Supervision ----
 
 # Checks the nodes once: reads their messages, and collects those that are lost in slaunch_lost.
-check_nodes() {
+poll_nodes() {
   local node step ended=()
   slaunch_lost=()
   for step in "${!slaunch_step_pids[@]}"; do
     kill -0 "${slaunch_step_pids[step]}" 2>/dev/null || ended[step]=1
   done
   pause 0.1
-  forgive_silence_after_suspension
+  ignore_silence_of_suspension
   read_messages # the last messages of a step explain more than its exit
   for node in "${slaunch_nodes[@]}"; do
     step=${slaunch_step_of[$node]}
-    if [[ ${ended[step]-} && ! ${slaunch_why[$node]-} ]]; then
-      lose "$node" "$(end_of_step "$node")"
+    if [[ ${ended[step]-} && ! ${slaunch_loss_reason[$node]-} ]]; then
+      mark_lost "$node" "$(end_of_step "$node")"
     fi
   done
   for node in "${!slaunch_up[@]}"; do
-    ((SECONDS - ${slaunch_heard[$node]} < 30)) || lose "$node" 'no message from it for 30 s'
+    ((SECONDS - ${slaunch_last_message[$node]} < 30)) ||
+      mark_lost "$node" 'no message from it for 30 s'
   done
   if [[ $slaunch_ended_by ]]; then
     end_as_asked
@@ -704,14 +705,14 @@ check_nodes() {
 }
 
 # While a job is suspended, no messages arrive: the silence of that time does not count.
-forgive_silence_after_suspension() {
+ignore_silence_of_suspension() {
   local node
-  if ((SECONDS - ${slaunch_looked:-$SECONDS} >= 9)); then
+  if ((SECONDS - ${slaunch_last_poll:-$SECONDS} >= 9)); then
     for node in "${!slaunch_up[@]}"; do
-      slaunch_heard[$node]=$SECONDS
+      slaunch_last_message[$node]=$SECONDS
     done
   fi
-  slaunch_looked=$SECONDS
+  slaunch_last_poll=$SECONDS
 }
 
 # `read -t 0` only tests for input: a read that times out within a line loses a character.
@@ -724,14 +725,14 @@ read_messages() {
       note_ray_version "$node" "$text"
     fi
     [[ $node && ${slaunch_step_of[$node]-} ]] || continue
-    slaunch_heard[$node]=$SECONDS
+    slaunch_last_message[$node]=$SECONDS
     case $kind in
       up) note_joined "$node" ;;
       output)
         slaunch_output[$node]+="$text "
         say "[$node] $text"
         ;;
-      failed) lose "$node" "$text" ;;
+      failed) mark_lost "$node" "$text" ;;
       ended) note_preemption ;;
     esac
   done
@@ -739,7 +740,7 @@ read_messages() {
 
 # Usage: note_joined NODE
 note_joined() {
-  if [[ ${slaunch_up[$1]-} || ${slaunch_why[$1]-} ]]; then
+  if [[ ${slaunch_up[$1]-} || ${slaunch_loss_reason[$1]-} ]]; then
     return # it is known already, or was given up as lost
   fi
   slaunch_up[$1]=1
@@ -755,12 +756,12 @@ note_preemption() {
 }
 
 # The first reason counts.
-# Usage: lose NODE WHY
-lose() {
-  if [[ ${slaunch_why[$1]-} ]]; then
+# Usage: mark_lost NODE WHY
+mark_lost() {
+  if [[ ${slaunch_loss_reason[$1]-} ]]; then
     return 0
   fi
-  slaunch_why[$1]=$2
+  slaunch_loss_reason[$1]=$2
   [[ ${slaunch_up[$1]-} ]] || slaunch_never_up[$1]=1
   unset "slaunch_up[$1]"
   slaunch_lost+=("$1")
@@ -782,8 +783,8 @@ step_errors() {
 wait_for_nodes() {
   slaunch_retries=0
   slaunch_deadline=$((SECONDS + slaunch_start_timeout))
-  slaunch_enough=${slaunch_min_nodes:-$slaunch_count}
-  until ((${#slaunch_up[@]} >= slaunch_enough)) && [[ ${slaunch_up[$slaunch_head]-} ]]; do
+  slaunch_nodes_needed=${slaunch_min_nodes:-$slaunch_count}
+  until ((${#slaunch_up[@]} >= slaunch_nodes_needed)) && [[ ${slaunch_up[$slaunch_head]-} ]]; do
     ((SECONDS < slaunch_deadline)) || nodes_are_missing
     watch_nodes
     if [[ $slaunch_port_is_taken ]]; then
@@ -845,16 +846,16 @@ save_environment_for_attach() {
 # Checks the nodes once, and handles those that are lost.
 watch_nodes() {
   local node
-  check_nodes
+  poll_nodes
   for node in "${slaunch_lost[@]}"; do
-    node_lost "$node"
+    handle_lost_node "$node"
   done
 }
 
 # Ends the job, unless it can continue without this node.
-# Usage: node_lost NODE
-node_lost() {
-  local why=${slaunch_why[$1]}
+# Usage: handle_lost_node NODE
+handle_lost_node() {
+  local why=${slaunch_loss_reason[$1]}
   if [[ $slaunch_phase == command ]]; then
     can_continue_without "$1" ||
       give_up 72 node-lost "$1 was lost while the command ran: $why" "$1"
@@ -864,7 +865,7 @@ node_lost() {
       return
     fi
     give_up 70 head-failed "the head on $1 failed: $why" "$1"
-  elif ((slaunch_count - ${#slaunch_why[@]} < slaunch_enough)); then
+  elif ((slaunch_count - ${#slaunch_loss_reason[@]} < slaunch_nodes_needed)); then
     give_up 71 node-failed "$1 did not start: $why" "$1"
   fi
   say lost node="$1" "$why; continuing without it"
@@ -908,7 +909,7 @@ give_up() {
 # Prints a hint for a node that is lost.
 # Usage: likely_fix NODE
 likely_fix() {
-  case "${slaunch_why[$1]-} ${slaunch_output[$1]-} $(step_errors "$1")" in
+  case "${slaunch_loss_reason[$1]-} ${slaunch_output[$1]-} $(step_errors "$1")" in
     *'ray: No such file'* | *'ray: '*'not found'* | *'"ray": '*'not found'*)
       echo "install Ray on $1, or load an environment that all nodes can access"
       ;;
@@ -969,7 +970,7 @@ stop_command() {
 # Every node stops its own Ray. A node that does not answer is left to Slurm, which ends its step.
 # Usage: stop_steps ORDER
 stop_steps() {
-  tell "$1"
+  send_order "$1"
   wait_for_end 20 "${slaunch_step_pids[@]}" || kill -KILL "${slaunch_step_pids[@]}" 2>/dev/null
 }
 
@@ -983,8 +984,8 @@ close_pipes() {
 }
 
 # Sends an order to every node; a step may be gone already.
-# Usage: tell ORDER
-tell() {
+# Usage: send_order ORDER
+send_order() {
   local fd
   for fd in "${slaunch_step_fds[@]}"; do
     echo "$1" >&"$fd"

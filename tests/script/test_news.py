@@ -13,13 +13,13 @@ from tests.script_parts import loaded
 SCRIPT = loaded(render(LaunchSpec(exp_name="x", command="true", num_nodes=2)))
 HARNESS = """
 exec {orders}>orders
-forget_steps
+reset_steps
 slaunch_nodes=(n1 n2) slaunch_count=2 slaunch_head=n1 slaunch_step_pids=($$) slaunch_step_fds=("$orders")
 slaunch_step_of=([n1]=0 [n2]=0) slaunch_job_dir=$PWD/r.job
 mkdir r.job && mkfifo r.job/messages && exec {slaunch_messages}<>r.job/messages
 say() { echo "$*"; }
 (%s) >&"$slaunch_messages" &
-for _ in {1..30}; do check_nodes; lost+=" ${slaunch_lost[*]}"; done
+for _ in {1..30}; do poll_nodes; lost+=" ${slaunch_lost[*]}"; done
 joined=" ${!slaunch_up[*]} "
 echo "JOINED ${#slaunch_up[@]}:${joined/ n2 n1 / n1 n2 }LOST [${lost// /}]"
 trap - EXIT
@@ -86,7 +86,7 @@ def test_a_step_that_is_gone_before_it_gets_its_token(tmp_path: Path) -> None:
     """srun may refuse an option at once: to write to it then must not end the script, which has to tell the cause."""
     late = 'srun() { :; }\neval "late_$(declare -f node_program)"\nnode_program() { sleep 0.5; late_node_program; }'
     code = f"""{SCRIPT}\n{late}
-forget_steps
+reset_steps
 slaunch_job_dir=$PWD slaunch_head=n1 slaunch_token=secret SLURM_JOB_CPUS_PER_NODE=1
 start_step n1; printf 'AFTER\\n'; trap - EXIT"""
     done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
@@ -99,7 +99,7 @@ def test_what_a_node_is_told(tmp_path: Path) -> None:
 srun() {{ printf '%s\\n' "$@" >arguments; "${{@: -3}}"; }}
 run_node() {{ echo "TOKEN $slaunch_token INDEX $slaunch_first_index SETTING ${{slaunch_ray_args[*]}}"; }}
 slaunch_functions=$(own_functions)
-forget_steps
+reset_steps
 slaunch_job_dir=$PWD slaunch_token=secret SLURM_JOB_CPUS_PER_NODE='2(x3)' slaunch_ray_args=("it's" 'a b')
 slaunch_dir=d slaunch_head_dir=d.0 slaunch_head=n1 slaunch_head_ip=10.0.0.1 slaunch_port=1 slaunch_address=10.0.0.1:1
 mkfifo messages && exec {{slaunch_messages}}<>messages

@@ -123,7 +123,7 @@ def test_sigterm_more_than_once(cluster: Cluster) -> None:
 
 def test_a_job_that_the_command_submits_lives_on(cluster: Cluster) -> None:
     """It inherits the environment of this one, and so the mark of its processes, and runs on the same node."""
-    inner = "until [[ -e over ]]; do sleep 0.1; done; echo it lives >inner.out"
+    inner = "until [ -e over ]; do sleep 0.1; done; echo it lives >inner.out"
     cluster.run(["rm", "-f", "over", "inner.out"])
     command = f"sbatch --parsable --nodelist=n1 --output=/dev/null --wrap={shlex.quote(inner)} | tee inner.id"
     command += "; until squeue -h -t R -j $(cat inner.id) | grep -q .; do sleep 0.1; done"

@@ -440,7 +440,7 @@ class TestCheck:
         assert "bash -n, command     problem: command: line 2: syntax error" in answer.out
         answer = launcher("check", *GOOD, "--load-env", "if true; then")
         assert answer.code == 2
-        assert "bash -n              problem: " in answer.out
+        assert "bash -n, environment problem: " in answer.out
 
     def test_shellcheck_checks_the_script(self, launcher: Launcher, tools: Callable[[str, str], None]) -> None:
         tools("shellcheck", '[[ $(< "${!#}") == "#!/bin/bash"* ]] && echo "In ${!#} line 3: SC1"; exit 1')
