@@ -87,10 +87,11 @@ class Bench:
         command = [f"{VENV}/bin/python", str(HERE / "probe.py"), str(nodes), result]
         if way == "floor":
             return self._by_hand(nodes, command, result)
+        arguments: list[str] = []
         if way == "earlier" and self.earlier is not None:
-            script, arguments = timed(self.earlier(nodes, shlex.join(command))), []
+            script = timed(self.earlier(nodes, shlex.join(command)))
         elif way in OURS:
-            script, arguments = timed(_ours(nodes, shlex.join(command), **OURS[way])), []
+            script = timed(_ours(nodes, shlex.join(command), **OURS[way]))
         else:
             script, arguments = (HERE / f"ways/{way}.sh").read_text(), command
         job, log = self._submit(script, nodes, arguments)
