@@ -45,7 +45,7 @@ log_end() {
 
 # Usage: environment_failed WHAT
 environment_failed() {
-  # a signal may have ended what was being loaded
+  # A signal may have ended what was being loaded
   if [[ $slaunch_ended_by ]]; then
     end_as_asked
   fi

@@ -26,24 +26,34 @@
 slaunch_run="$PWD"/train_20260102-030405
 # 1: keep Ray's logs after success, too.
 slaunch_keep_ray_logs=
+
 # Seconds within which the nodes must have joined the cluster.
 slaunch_start_timeout=180
+
 # Start the command once this many nodes have joined. Empty: all of them.
 slaunch_min_nodes=
+
 # When a node is lost while the command runs: fail, or continue (then add #SBATCH --no-kill above).
 slaunch_on_node_loss='fail'
+
 # Where each node keeps its files: a node-local and short path (Unix sockets allow 107 bytes).
 slaunch_temp_base=/tmp
+
 # token: only you can use the cluster (Ray 2.52 and newer). off: anyone on the network can.
 slaunch_auth='token'
+
 # The IP version: 4 or 6. Empty: IPv4 if the node has such an address.
 slaunch_ip_family=
+
 # The network interface for Ray on every node, such as ib0. Empty: that of the host name's address.
 slaunch_interface=
+
 # Ports: free ones are chosen when the job starts. To limit them, render the script again (from the
 # spec above, without your edits): slurm-launch render --from THIS_SCRIPT --port-range FIRST-LAST
+
 # Bytes for Ray's object store on each node. Empty: 30 % of the job's memory, if /dev/shm has room.
 slaunch_object_store=
+
 # Additional arguments: of every srun; of every `ray start`, such as (--resources='{"disk": 1}');
 # only on the head; only on the workers.
 slaunch_srun_args=()
@@ -53,6 +63,7 @@ slaunch_ray_worker_args=()
 
 # Ray and the command run in this image, through pyxis; %u is your user name.
 slaunch_image='nvcr.io#nvidia/nemo-rl:latest'
+
 # The working directory inside (empty: that of the job), and what is mounted: SOURCE:TARGET[:ro].
 slaunch_workdir=/work
 slaunch_mounts=(/data:/data:ro /home:/home)
@@ -126,7 +137,7 @@ log_end() {
 
 # Usage: environment_failed WHAT
 environment_failed() {
-  # a signal may have ended what was being loaded
+  # A signal may have ended what was being loaded
   if [[ $slaunch_ended_by ]]; then
     end_as_asked
   fi
@@ -399,7 +410,7 @@ set_ray_environment() {
     export TMPDIR=$slaunch_node_dir # so that what Ray leaves there is removed, too
   fi
   # A raylet that starts before its object store would try again after a second. With these values
-  # it does so after 50 ms, for 10 s in all, as Ray's own values do.
+  # It does so after 50 ms, for 10 s in all, as Ray's own values do.
   if [[ ! ${!RAY_raylet_client_*} ]]; then
     export RAY_raylet_client_num_connect_attempts=200
     export RAY_raylet_client_connect_timeout_milliseconds=50
@@ -452,7 +463,7 @@ prepare_ray() {
 }
 
 # The head reports its version and what it offers: Ray Client and the dashboard, each if Ray has
-# the libraries for it. Without grpc, the port of Ray Client would be an error.
+# The libraries for it. Without grpc, the port of Ray Client would be an error.
 prepare_head() {
   local offers=("client=ray://${slaunch_address%:*}:$((slaunch_port + 1))")
   local found
@@ -608,7 +619,7 @@ report_failure() {
 }
 
 # Ends Ray and what it started here. On the head node also what the command has left running, unless
-# the script is still there to end the command itself.
+# The script is still there to end the command itself.
 end_own_processes() {
   local signal pids marks=("-eSLAUNCH_NODE_DIR=$slaunch_node_dir")
   if [[ $slaunch_order == stop* ]] || ! kill -0 "$slaunch_batch_pid" 2>/dev/null; then
@@ -625,7 +636,7 @@ end_own_processes() {
 }
 
 # Prints the IDs of this job's processes with one of the marks in their environment, and of those in
-# the session of `ray start`: a process that changes its title overwrites its environment. A job
+# The session of `ray start`: a process that changes its title overwrites its environment. A job
 # that was submitted from this one has the marks, too, but another job ID.
 # Usage: own_processes MARK...
 own_processes() {
