@@ -177,6 +177,16 @@ def test_the_token_is_nowhere_to_be_seen(cluster: Cluster, running: Job) -> None
                 assert token.encode() not in path.read_bytes(), path
 
 
+def test_tracing_does_not_log_the_token(cluster: Cluster) -> None:
+    """People put `set -x` into an environment to see why it fails."""
+    job = run(cluster, num_nodes=2, load_env=["set -xv"], command="cp $RAY_AUTH_TOKEN_PATH seen-token")
+    assert job.code == 0, job.log
+    token = cluster.path("/home/alice/seen-token").read_text().strip()
+    cluster.run(["rm", "seen-token"])
+    assert re.fullmatch("[0-9a-f]{64}", token)
+    assert token not in job.log
+
+
 @pytest.mark.parametrize(("number", "words"), [(1, "File exists"), (0, "belongs to another user")])
 def test_what_somebody_put_in_our_place_is_refused(cluster: Cluster, number: int, words: str) -> None:
     """The name of our directory cannot be foreseen; here it is, because the random source is a fixed one."""

@@ -27,6 +27,15 @@ def test_scancel_gives_the_command_its_time(cluster: Cluster) -> None:
     assert job.end["outcome"] == "ended-from-outside"
 
 
+def test_scancel_while_the_environment_loads(cluster: Cluster) -> None:
+    """It ends what is being loaded, too; that is not a failure of the environment."""
+    job = submit(cluster, num_nodes=2, load_env=["echo LOADING; sleep 60"]).wait_for("LOADING")
+    cluster.run(["scancel", job.id], check=True)
+    job.wait()
+    assert (job.end["outcome"], job.end["phase"]) == ("ended-from-outside", "environment"), job.log
+    assert "starting" not in job.phases
+
+
 def test_the_time_limit_gives_the_command_its_time(cluster: Cluster) -> None:
     job = submit(cluster, num_nodes=2, ray=OLD_RAY, partition="short", time="1", command=SAVES).wait(150)
     assert job.state["JobState"] == "TIMEOUT"
