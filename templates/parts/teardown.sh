@@ -27,11 +27,21 @@ stop_command() {
 }
 #% endif
 
-# Every node stops its own Ray. A node that does not answer is left to Slurm, which ends its step.
+# Every node stops its own Ray. A node that does not answer is left to Slurm, which ends its step by
+# SIGTERM when the job ends, so that it still cleans up. srun has a child that would kill the step
+# as soon as srun is gone: the child goes first.
 # Usage: stop_steps ORDER
 stop_steps() {
+  local pid
   send_order "$1"
-  wait_for_end 20 "${slaunch_step_pids[@]}" || kill -KILL "${slaunch_step_pids[@]}" 2>/dev/null
+  if wait_for_end 20 "${slaunch_step_pids[@]}"; then
+    return
+  fi
+  for pid in "${slaunch_step_pids[@]}"; do
+    pkill -KILL -P "$pid"
+    disown "$pid"
+    kill -KILL "$pid"
+  done 2>/dev/null
 }
 
 #% if not joins

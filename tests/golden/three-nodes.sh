@@ -400,7 +400,7 @@ set_ray_environment() {
     export TMPDIR=$slaunch_node_dir # so that what Ray leaves there is removed, too
   fi
   # A raylet that starts before its object store would try again after a second. With these values
-  # It does so after 50 ms, for 10 s in all, as Ray's own values do.
+  # it does so after 50 ms, for 10 s in all, as Ray's own values do.
   if [[ ! ${!RAY_raylet_client_*} ]]; then
     export RAY_raylet_client_num_connect_attempts=200
     export RAY_raylet_client_connect_timeout_milliseconds=50
@@ -453,7 +453,7 @@ prepare_ray() {
 }
 
 # The head reports its version and what it offers: Ray Client and the dashboard, each if Ray has
-# The libraries for it. Without grpc, the port of Ray Client would be an error.
+# the libraries for it. Without grpc, the port of Ray Client would be an error.
 prepare_head() {
   local offers=("client=ray://${slaunch_address%:*}:$((slaunch_port + 1))")
   local found
@@ -604,7 +604,7 @@ report_failure() {
 }
 
 # Ends Ray and what it started here. On the head node also what the command has left running, unless
-# The script is still there to end the command itself.
+# the script is still there to end the command itself.
 end_own_processes() {
   local signal pids marks=("-eSLAUNCH_NODE_DIR=$slaunch_node_dir")
   if [[ $slaunch_order == stop* ]] || ! kill -0 "$slaunch_batch_pid" 2>/dev/null; then
@@ -621,7 +621,7 @@ end_own_processes() {
 }
 
 # Prints the IDs of this job's processes with one of the marks in their environment, and of those in
-# The session of `ray start`: a process that changes its title overwrites its environment. A job
+# the session of `ray start`: a process that changes its title overwrites its environment. A job
 # that was submitted from this one has the marks, too, but another job ID.
 # Usage: own_processes MARK...
 own_processes() {
@@ -1053,11 +1053,21 @@ stop_command() {
   fi
 }
 
-# Every node stops its own Ray. A node that does not answer is left to Slurm, which ends its step.
+# Every node stops its own Ray. A node that does not answer is left to Slurm, which ends its step by
+# SIGTERM when the job ends, so that it still cleans up. srun has a child that would kill the step
+# as soon as srun is gone: the child goes first.
 # Usage: stop_steps ORDER
 stop_steps() {
+  local pid
   send_order "$1"
-  wait_for_end 20 "${slaunch_step_pids[@]}" || kill -KILL "${slaunch_step_pids[@]}" 2>/dev/null
+  if wait_for_end 20 "${slaunch_step_pids[@]}"; then
+    return
+  fi
+  for pid in "${slaunch_step_pids[@]}"; do
+    pkill -KILL -P "$pid"
+    disown "$pid"
+    kill -KILL "$pid"
+  done 2>/dev/null
 }
 
 # Before a new start: otherwise those of the old one would stay open.

@@ -121,6 +121,19 @@ def test_the_job_leaves_the_queue_at_once_and_keeps_logs_on_request(cluster: Clu
         assert any("raylet" in name for name in job.kept(node))
 
 
+def test_a_node_that_does_not_answer_cleans_up_later(cluster: Cluster) -> None:
+    """Slurm continues its shell and ends it by SIGTERM; if its srun were killed, it would get SIGKILL."""
+    cluster.run(["rm", "-f", "go"])
+    command = "until [[ -e go ]]; do sleep 0.1; done"
+    job = submit(cluster, num_nodes=2, node="n[1-2]", ray=OLD_RAY, command=command).wait_for(" command ")
+    assert cluster.signal("n2", r"^(/\S*/)?bash -c .*slaunch_program", signal.SIGSTOP)
+    cluster.run(["touch", "go"])
+    job.wait(90)
+    assert job.end["outcome"] == "ok", job.log
+    assert "Killed" not in job.log
+    assert left_behind(cluster) == []
+
+
 def test_sigterm_more_than_once(cluster: Cluster) -> None:
     """At the time limit Slurm sends it twice: the second one meets the clean-up."""
     job = submit(cluster, num_nodes=2, ray=OLD_RAY, command=SAVES).wait_for("\nUP")
