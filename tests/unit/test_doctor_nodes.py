@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -17,11 +19,19 @@ from slurm_launch.doctor import node_advice, probe_job
 from slurm_launch.errors import SubmitRefused
 from slurm_launch.rendering.render import render_script
 from slurm_launch.rendering.templates import TEMPLATES
+from tests.processes import run_bash
 from tests.unit import doctor_answers as answers
 from tests.unit.doctor_answers import Answer, FakeRunner, about, malformed, one, timed_out
 
 Launcher = Callable[..., Any]  # tests/unit/conftest.py
 SPEC = LaunchSpec(exp_name="doctor", command="true")
+DOCTOR = str(TEMPLATES / "doctor.sh.j2")
+
+
+def doctor_script(folder: Path, spec: LaunchSpec) -> Path:
+    path = folder / "d.sh"
+    path.write_text(render_script(spec, name="d", when=datetime(2026, 11, 16), run_dir=spec.run_dir))
+    return path
 
 
 class TestNodes:
@@ -236,10 +246,24 @@ class TestJob:
         ],
     )
     def test_the_script_passes_shellcheck(self, options: dict[str, Any], tmp_path: Path) -> None:
-        spec = LaunchSpec(exp_name="d", command="0", num_nodes=2, template=str(TEMPLATES / "doctor.sh.j2"), **options)
-        path = tmp_path / "d.sh"
-        path.write_text(render_script(spec, name="d", when=datetime(2026, 11, 16), run_dir=spec.run_dir))
+        spec = LaunchSpec(exp_name="d", command="0", num_nodes=2, template=DOCTOR, **options)
+        path = doctor_script(tmp_path, spec)
         assert subprocess.run(["bash", "-n", path], check=False).returncode == 0
         shellcheck = Path(sys.executable).parent / "shellcheck"
         done = subprocess.run([shellcheck, path], capture_output=True, text=True, check=False)
         assert done.stdout == ""
+
+    @pytest.mark.parametrize("taken", [True, False])
+    def test_only_a_port_that_is_taken_is_reported_as_taken(self, taken: bool, tmp_path: Path) -> None:
+        """The listener is killed at the end of the job: that says nothing about its port."""
+        spec = LaunchSpec(exp_name="d", command="0", num_nodes=2, template=DOCTOR)
+        script = doctor_script(tmp_path, spec).read_text()
+        functions = re.findall(r"^(?:fact\(\) [^\n]*|listen\(\) .*?^\})$", script, re.MULTILINE | re.DOTALL)
+        with socket.create_server(("", 0)) as other:
+            port = other.getsockname()[1]
+            if not taken:
+                other.close()
+            code = "\n".join(functions) + f"\nSLURMD_NODENAME=n1 slaunch_port={port}\n"
+            kill = f"listen & until : 2>/dev/null >/dev/tcp/127.0.0.1/{port}; do sleep 0.05; done; pkill -P $!; wait"
+            done = run_bash(code + ("listen" if taken else kill), tmp_path)
+        assert done.stdout == (f"doctor n1 listener port {port} is taken\n" if taken else "")
