@@ -95,7 +95,9 @@ class Watch:
 # A program in place of the runtime that only checks that there is a command: it is not the real one, which is not
 # installed here, but what the script puts on command lines is the same.
 STAND_IN = """#!/bin/bash
-# Runs the program after the image, as the runtime would, with the variables that it would pass on.
+# Runs the program after the image, as the runtime would, with the variables that it would pass on. Its own command
+# line is too short-lived to be seen for sure, so it is recorded.
+echo "$*" >>"$HOME/stand-ins/command-lines"
 for name in "${!APPTAINERENV_@}" "${!SINGULARITYENV_@}"; do export "${name#*ENV_}=${!name}"; done
 while (($#)); do
   word=$1; shift
@@ -113,7 +115,8 @@ def test_no_value_of_env_is_on_a_command_line(cluster: Cluster, runtime: str) ->
     cluster.run(["rm", "-f", "go", "seen-token"])
     options: dict[str, Any] = {}
     if runtime != "none":
-        cluster.run(["mkdir", "-p", "stand-ins"], check=True)
+        cluster.run(["rm", "-rf", "stand-ins"], check=True)
+        cluster.run(["mkdir", "stand-ins"], check=True)
         cluster.run(["tee", f"stand-ins/{runtime}"], stdin=STAND_IN, check=True)
         cluster.run(["chmod", "755", f"stand-ins/{runtime}"], check=True)
         options = {
@@ -131,6 +134,8 @@ def test_no_value_of_env_is_on_a_command_line(cluster: Cluster, runtime: str) ->
     assert f"GOT {CANARY}" in job.output, job.log
     token = cluster.path("/home/alice/seen-token").read_text().strip()
     assert "srun" in steps, "it looked"
+    if runtime != "none":
+        steps += cluster.path("/home/alice/stand-ins/command-lines").read_text()
     assert len(watch.seen) > 5
     for text in [*watch.seen, steps]:
         assert CANARY not in text
