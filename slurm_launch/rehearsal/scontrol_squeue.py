@@ -24,17 +24,21 @@ SCANCEL = CommandOptions("scancel", ["clusters", "state"], [], {"M": "clusters",
 def scontrol(folder: RehearsalFolder, argv: list[str]) -> int:
     _, words = SCONTROL.parse(argv)
     what = words[:2]
-    _, words = SCONTROL.parse(words[2:])
+    options, words = SCONTROL.parse(words[2:])
     if what == ["show", "hostnames"]:
         return _hostnames(folder, words[0] if words else os.environ.get("SLURM_JOB_NODELIST", ""))
     if what[:1] == ["requeue"] and len(what) == 2 and not words:
         return _requeue(folder, what[1])
+    if what == ["show", "config"]:
+        print("SwitchType              = switch/none")
+        return 0
     if what != ["show", "job"] or len(words) != 1:
         SCONTROL.fail(f"not supported in a rehearsal: scontrol {' '.join(argv)}")
     job = folder.job()
     if job is None or words[0].partition("_")[0] != str(job.id):
         SCONTROL.fail("slurm_load_jobs error: Invalid job id specified")
-    print(_job_line(folder, job))
+    details = [_allocation(group) for group in job.groups] if "details" in options else []
+    print(_job_line(folder, job), *details)
     return 0
 
 
@@ -61,6 +65,14 @@ def _requeue(folder: RehearsalFolder, job_id: str) -> int:
         SCONTROL.fail(f"Job is pending execution for job {job_id}")
     folder.request_restart()
     return 0
+
+
+def _allocation(group: NodeGroup) -> str:
+    """What the job has on each node of the group; Slurm's details of a job end with such a part for equal nodes."""
+    factors = {"SLURM_MEM_PER_NODE": 1, "SLURM_MEM_PER_CPU": group.cpus, "SLURM_MEM_PER_GPU": group.gpus}
+    memory = sum(megabytes * factors[name] for name, megabytes in group.memory.items())
+    gpus = f"gpu:{group.gpus}" if group.gpus else ""
+    return f"Nodes={group.nodelist} CPU_IDs=0-{group.cpus - 1} Mem={memory} GRES={gpus}"
 
 
 def _nodelist(job: RehearsedJob) -> str:

@@ -50,6 +50,8 @@ def _wanted(spec: LaunchSpec, log: str, tasks: str | None) -> dict[str, str | No
         wanted["signal"] = f"B:USR1@{spec.signal_before}"  # B: only to the script, because in a step it would end Ray
     # Always explicit: by default, most sites run the command a second time after a node failure.
     wanted["requeue" if spec.requeue else "no-requeue"] = None
+    if spec.nodes > 1 and spec.min_nodes is None:
+        wanted["wait-all-nodes"] = "1"  # with power saving, the script would start when the first node has booted
     if spec.on_node_loss == "continue":
         wanted["no-kill"] = None  # otherwise Slurm ends the job when a node fails
     wanted.update(spec.sbatch)

@@ -196,7 +196,11 @@ class SpecFields(BaseModel):
     worker_image: Image | None = option(
         None, CONTAINER, "Container image for the workers, instead of --container-image.", metavar="IMAGE", examples=("/images/gpu.sqsh",))
 
-    start_timeout: Count = option(180, CLUSTER, "Maximum time in seconds for the nodes to join.", metavar="S")
+    start_timeout: Count | None = option(
+        None, CLUSTER, "Maximum time in seconds for the nodes to join. Default: 180 (900 with a container), and 1 for each node.",
+        metavar="S", examples=(600,))
+    node_timeout: Annotated[int, Field(ge=15)] = option(
+        30, CLUSTER, "Time in seconds after which a node that does not report is lost.", metavar="S")
     min_nodes: Count | None = option(
         None, CLUSTER, "Start the command once K nodes have joined; the others may join later. Default: all.", metavar="K", examples=(2,))
     grow: Count | None = option(

@@ -46,7 +46,7 @@ ask_nodes_what_is_missing() {
 # On a node: prints a line for each thing that is missing.
 # shellcheck disable=SC2329 # ask_nodes_what_is_missing sends it to the nodes
 list_missing() {
-  local node=${SLURMD_NODENAME:-$(hostname)} mount target image=$slaunch_image
+  local node=$SLURMD_NODENAME mount target image=$slaunch_image
   #% if container.worker_image != container.image
   [[ $node == "$slaunch_head" ]] || image=$slaunch_worker_image
   #% endif
@@ -74,17 +74,10 @@ on_all_nodes() {
     slaunch_next=${slaunch_group_start[slaunch_index + 1]:-$slaunch_count}
     slaunch_size=$((slaunch_next - slaunch_group_start[slaunch_index]))
     (
-      use_group "$slaunch_index"
-      exec timeout "$1" srun \
+      become_srun timeout "$1" srun \
         --het-group="$slaunch_index" \
         --nodes="$slaunch_size" \
         --ntasks="$slaunch_size" \
-        --ntasks-per-node=1 \
-        --overlap \
-        --export=ALL \
-        --cpu-bind=none \
-        --mpi=none \
-        --kill-on-bad-exit=0 \
         "${slaunch_srun_args[@]}" \
         "${@:2}"
     ) <&0 & # with our input: in the background it would have none
@@ -95,17 +88,13 @@ on_all_nodes() {
 # Runs a program on all nodes, for at most SECONDS; 0: no limit.
 # Usage: on_all_nodes SECONDS [OPTION...] PROGRAM...
 on_all_nodes() {
-  timeout "$1" srun \
-    --nodes="$slaunch_count" \
-    --ntasks="$slaunch_count" \
-    --ntasks-per-node=1 \
-    --overlap \
-    --export=ALL \
-    --cpu-bind=none \
-    --mpi=none \
-    --kill-on-bad-exit=0 \
-    "${slaunch_srun_args[@]}" \
-    "${@:2}"
+  (
+    become_srun timeout "$1" srun \
+      --nodes="$slaunch_count" \
+      --ntasks="$slaunch_count" \
+      "${slaunch_srun_args[@]}" \
+      "${@:2}"
+  )
 }
 #% endif
 #% if container.mounts_job_dirs

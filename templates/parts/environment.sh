@@ -1,16 +1,26 @@
 # Resets what the environment may have changed in this shell.
 reset_shell() {
   IFS=$' \t\n'
-  # Ray opens many files.
-  ulimit -n hard
+  raise_limits
   # Variables of another cluster.
   unset RAY_ADDRESS RAY_AUTH_TOKEN
+  # They change what srun prints, and the nodes report through it.
+  unset SLURM_LABELIO SLURM_UNBUFFEREDIO SLURM_STDINMODE SLURM_STDOUTMODE SLURM_STDERRMODE
+  unset SRUN_INPUT SRUN_OUTPUT SRUN_ERROR
   # Ray's default depends on its version.
   export RAY_AUTH_MODE=${slaunch_auth/off/disabled}
   # Any free port: Ray's fixed ones clash on a shared node.
   export DASHBOARD_METRIC_PORT=0
   export AUTOSCALER_METRIC_PORT=0
+  # The workers of a command that `uv run` starts would wait for uv to make an environment for each.
+  export RAY_ENABLE_UV_RUN_RUNTIME_ENV=${RAY_ENABLE_UV_RUN_RUNTIME_ENV:-0}
   #% if not container and not joins
   command -v ray >/dev/null || environment_failed 'ray is not in PATH'
   #% endif
+}
+
+# Ray opens many files and starts many threads. Slurm passes on the soft limits of the login node.
+raise_limits() {
+  ulimit -n hard
+  ulimit -u hard
 }

@@ -12,6 +12,7 @@ finish() {
   slaunch_cause=${3-}
   slaunch_hint=${4-}
   slaunch_failed_node=${5-}
+  slaunch_finishing=1
   trap - EXIT
   trap '' TERM USR1 # nothing interrupts the cleanup
   #% if spec.handles_restarts
@@ -32,6 +33,13 @@ finish() {
 
 # The last line of the log.
 log_end() {
+  #% if not joins
+  [[ $slaunch_outcome != command-failed || $slaunch_cause ]] || blame_memory
+  #% endif
+  if [[ $slaunch_cause && ! $slaunch_hint ]]; then
+    slaunch_hint='see the lines above'
+    [[ ! -d $slaunch_run.ray ]] || slaunch_hint="Ray's logs are in $slaunch_run.ray/"
+  fi
   local line="outcome=$slaunch_outcome code=$slaunch_code phase=$slaunch_phase"
   line+=${slaunch_failed_node:+ node=$slaunch_failed_node}
   line+=${slaunch_ready_at:+ bring-up=${slaunch_ready_at}s}
@@ -64,6 +72,7 @@ set_up_exit_and_signals() {
   slaunch_command_pid=''
   #% endif
   slaunch_job_dir=''
+  slaunch_finishing=''
   #% if spec.handles_restarts
   slaunch_reason='' # to run again
   slaunch_save_until=''

@@ -1,15 +1,8 @@
-# Sets what srun and the nodes read of Slurm's variables. Those of the first group are the default.
+# Sets the CPUs of a group's nodes. Those of the first group are the default.
 # Usage: use_group GROUP
 use_group() {
-  local name own
-  for name in SLURM_JOB_CPUS_PER_NODE SLURM_MEM_PER_NODE SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU; do
-    own=${name}_HET_GROUP_$1
-    if [[ ${!own-} ]]; then
-      export "$name=${!own}"
-    else
-      unset "$name"
-    fi
-  done
+  local name=SLURM_JOB_CPUS_PER_NODE_HET_GROUP_$1
+  SLURM_JOB_CPUS_PER_NODE=${!name}
 }
 
 # On a node: adds the resources and labels of its group; your --ray-worker-arg come after them.

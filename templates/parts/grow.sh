@@ -1,6 +1,8 @@
 # Waits until the cluster of the other job is up, or will not come up any more.
 wait_for_main_job() {
-  local deadline=$((SECONDS + slaunch_start_timeout)) next_question=0
+  local deadline next_question=0
+  choose_start_timeout
+  deadline=$((SECONDS + slaunch_start_timeout))
   slaunch_phase=waiting
   say waiting main="$slaunch_main_job"
   until [[ $slaunch_leaving ]] || find_main_cluster; do
@@ -146,8 +148,7 @@ watch_main_cluster() {
 
 # Whether the port of its GCS accepts connections.
 main_cluster_answers() {
-  # shellcheck disable=SC2016 # expanded by that shell
-  timeout 3 bash -c ': >"/dev/tcp/$0/$1"' "$slaunch_head_ip" "$slaunch_port" 2>/dev/null
+  try_port "$slaunch_head_ip" "$slaunch_port" >/dev/null
 }
 
 # Reports the nodes whose Ray has ended. Without any node the job ends.
@@ -207,15 +208,11 @@ drain_nodes() {
 # Usage: run_drain PROGRAM [WORD...]
 run_drain() {
   choose_step_options "${slaunch_nodes[0]}"
-  timeout 20 srun \
-    --nodes="$slaunch_count" \
-    --ntasks="$slaunch_count" \
-    --ntasks-per-node=1 \
-    --overlap \
-    --export=ALL \
-    --cpu-bind=none \
-    --mpi=none \
-    --kill-on-bad-exit=0 \
-    "${slaunch_step_options[@]}" \
-    bash -c "$1" bash "$slaunch_dir" "$slaunch_head_dir" "$slaunch_address" "${@:2}" </dev/null
+  (
+    become_srun timeout 20 srun \
+      --nodes="$slaunch_count" \
+      --ntasks="$slaunch_count" \
+      "${slaunch_step_options[@]}" \
+      bash -c "$1" bash "$slaunch_dir" "$slaunch_head_dir" "$slaunch_address" "${@:2}" </dev/null
+  )
 }

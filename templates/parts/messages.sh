@@ -15,8 +15,8 @@ poll_nodes() {
     fi
   done
   for node in "${!slaunch_up[@]}"; do
-    ((SECONDS - ${slaunch_last_message[$node]} < 30)) ||
-      mark_lost "$node" 'no message from it for 30 s'
+    ((SECONDS - ${slaunch_last_message[$node]} < slaunch_node_timeout)) ||
+      mark_lost "$node" "no message from it for $slaunch_node_timeout s"
   done
   if [[ $slaunch_ended_by ]]; then
     end_as_asked
@@ -53,6 +53,12 @@ read_messages() {
         slaunch_output[$node]+="$text "
         say "[$node] $text"
         ;;
+      out-of-memory) note_kills "$node" "$text" ;;
+      warning) say warning "$text" ;;
+      retry)
+        slaunch_output[$node]=''
+        say retry node="$node" "$text"
+        ;;
       failed) mark_lost "$node" "$text" ;;
       ended) note_preemption ;;
     esac
@@ -73,10 +79,20 @@ note_joined() {
 
 # With a grace period, Slurm sends SIGTERM only to the steps when it preempts a job.
 note_preemption() {
-  if [[ ! $slaunch_ended_by ]] && timeout 9 scontrol show job -o "$SLURM_JOB_ID" |
+  [[ ! $slaunch_ended_by && ! $slaunch_finishing ]] || return 0
+  if timeout 9 scontrol show job -o "$SLURM_JOB_ID" |
     grep -q "^JobId=$SLURM_JOB_ID .*PreemptTime=2"; then
     slaunch_ended_by=preemption
   fi
+}
+
+# The kernel has killed something on this node, because memory ran out.
+# Usage: note_kills NODE REPORT
+note_kills() {
+  #% if not joins
+  slaunch_killed_on[$1]=$2
+  #% endif
+  say out-of-memory node="$1" "$2"
 }
 
 # The first reason counts.
@@ -96,7 +112,7 @@ mark_lost() {
 # Usage: end_of_step NODE
 end_of_step() {
   echo "its srun has ended: $(step_errors "$1" |
-    grep -vE 'spank|Exited with|Try .srun' | tail -n 1)"
+    grep -vE 'spank|Exited with|Try .srun|may never run' | tail -n 1)"
 }
 
 # What srun has printed for the step of this node.

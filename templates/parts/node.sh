@@ -14,13 +14,13 @@ run_node() {
   slaunch_log=$slaunch_node_dir/ray-start.log
   set_up_node_signals
   make_node_directory || return
-  set_ray_environment
   measure_resources
+  set_ray_environment
   if prepare_ray; then
-    start_ray
-    watch_ray
+    run_ray
     trap '' TERM # Slurm may send it twice, and nothing interrupts the cleanup
     end_own_processes
+    report_kills now
     keep_logs_if_wanted
   fi
   remove_directories
@@ -31,6 +31,7 @@ run_node() {
 set_up_node_signals() {
   slaunch_order=''
   slaunch_terminated=''
+  slaunch_ray_failed=''
   exec {slaunch_clock}<> <(:)
   trap 'slaunch_terminated=1; echo "ended $slaunch_node"' TERM
   trap : PIPE USR1 USR2
@@ -50,9 +51,9 @@ make_node_directory() {
   return 76
 }
 
-# What Ray and its workers find in their environment.
+# What Ray and its workers find in their environment. What you have set takes precedence.
 set_ray_environment() {
-  ulimit -n hard
+  raise_limits
   export RAY_AUTH_TOKEN_PATH=$slaunch_node_dir/token
   export RAY_TMPDIR=$slaunch_node_dir/t # below ours, because Ray opens its own to everyone
   if [[ ${TMPDIR:-/tmp} == /tmp ]]; then
@@ -64,28 +65,109 @@ set_ray_environment() {
     export RAY_raylet_client_num_connect_attempts=200
     export RAY_raylet_client_connect_timeout_milliseconds=50
   fi
+  fit_memory_monitor
+  drop_step_variables
+}
+
+# Ray's memory monitor kills tasks when 95 % of the machine's memory is in use. With a part of the
+# machine, neighbors would trigger it, and the job's own limit never would.
+fit_memory_monitor() {
+  local total
+  [[ $slaunch_limit ]] || return 0
+  [[ ! ${RAY_memory_monitor_refresh_ms-}${RAY_memory_usage_threshold-} ]] || return 0
+  total=$(awk '/^MemTotal/ { print int($2 / 1024) }' /proc/meminfo)
+  if ((slaunch_limit * 10 < total * 9)); then
+    export RAY_memory_monitor_refresh_ms=0
+  else
+    RAY_memory_usage_threshold=$(awk "BEGIN { print 0.95 * $slaunch_limit / $total }")
+    export RAY_memory_usage_threshold
+  fi
+}
+
+# Slurm selects AMD GPUs by ROCR_VISIBLE_DEVICES. Ray 2.45 and newer refuses to start with it, and
+# uses HIP_VISIBLE_DEVICES, whose numbers are positions in the other list.
+# Usage: use_hip_for_newer_ray [VERSION]
+use_hip_for_newer_ray() {
+  local version=${1-} number gpus hip=()
+  [[ ${ROCR_VISIBLE_DEVICES-} ]] || return 0
+  [[ $version ]] || version=$(ray_python 'from importlib import metadata
+print(metadata.version("ray"))')
+  is_at_least 2.45 "${version:-2.45}" || return 0
+  IFS=, read -r -a gpus <<<"$ROCR_VISIBLE_DEVICES"
+  for number in ${HIP_VISIBLE_DEVICES//,/ }; do
+    hip+=("${gpus[number]-$number}")
+  done
+  ((${#hip[@]})) || hip=("${gpus[@]}")
+  HIP_VISIBLE_DEVICES=$(IFS=, && echo "${hip[*]}")
+  export HIP_VISIBLE_DEVICES
+  unset ROCR_VISIBLE_DEVICES
+}
+
+# Usage: is_at_least VERSION_WANTED VERSION
+is_at_least() {
+  printf '%s\n' "$@" | sort -V -C
+}
+
+# Variables of this step: Open MPI in an actor would take them for its own start.
+drop_step_variables() {
+  unset "${!SLURM_STEP@}" "${!SLURM_NTASKS@}" "${!SLURM_SRUN@}" "${!PMI@}" SLURM_PROCID \
+    SLURM_LOCALID SLURM_GTIDS SLURM_TASK_PID SLURM_LAUNCH_NODE_IPADDR SLURM_MPI_TYPE
 }
 
 # Ray gets what Slurm allocated on this node; by default it would take the whole machine.
 measure_resources() {
   local shm
+  find_memory_cgroup
+  find_allocation_here
+  # With hyperthreads, and one of them used for each core, SLURM_CPUS_ON_NODE counts both.
+  slaunch_cpus=${SLURM_CPUS_PER_TASK:-$SLURM_CPUS_ON_NODE}
   slaunch_gpus=${SLURM_GPUS_ON_NODE:-${slaunch_unmanaged_gpus:-0}}
-  # In MB. Slurm sets one of these, or none where it does not manage memory.
-  slaunch_memory=$((${SLURM_MEM_PER_NODE:-0} + ${SLURM_MEM_PER_GPU:-0} * slaunch_gpus + \
-    ${SLURM_MEM_PER_CPU:-0} * SLURM_CPUS_ON_NODE))
-  ((slaunch_memory)) || slaunch_memory=$(share_of_memory)
+  ((slaunch_allocated_memory)) || slaunch_allocated_memory=$(share_of_memory)
+  slaunch_memory=$slaunch_allocated_memory # in MB
+  if [[ $slaunch_limit ]] && ((slaunch_limit < slaunch_memory)); then
+    slaunch_memory=$slaunch_limit
+  fi
   # The object store: 30 % of it, at most the space in /dev/shm, at least Ray's minimum.
   shm=$(df --output=avail -B1M /dev/shm | tail -n 1)
   slaunch_store=$((slaunch_memory * 3 / 10))
   ((slaunch_store <= shm)) || slaunch_store=$shm
   ((slaunch_store >= 80)) || slaunch_store=80
   slaunch_store=${slaunch_object_store:-$((slaunch_store << 20))}
+  check_gpus
+}
+
+# Sets slaunch_allocated_memory, in MB, and slaunch_allocated_gpus: what Slurm's record of the job
+# has for this node; 0 if it has nothing.
+find_allocation_here() {
+  local entry nodes memory gpus
+  slaunch_allocated_memory=0
+  slaunch_allocated_gpus=0
+  for entry in "${slaunch_allocations[@]}"; do
+    read -r nodes memory gpus <<<"$entry"
+    if ((${#slaunch_allocations[@]} == 1)) ||
+      scontrol show hostnames "$nodes" | grep -qxF "$slaunch_node"; then
+      slaunch_allocated_memory=$memory
+      slaunch_allocated_gpus=$gpus
+      return
+    fi
+  done
 }
 
 # Prints this node's memory in MB, in proportion to the CPUs that the job has.
 share_of_memory() {
   awk -v ours="$SLURM_CPUS_ON_NODE" -v all="$(getconf _NPROCESSORS_ONLN)" '
     /^MemTotal/ { print int($2 / 1024 * (ours < all ? ours / all : 1)) }' /proc/meminfo
+}
+
+# Warns if Ray gets fewer GPUs than the job has here.
+check_gpus() {
+  if ((slaunch_gpus < slaunch_allocated_gpus)); then
+    echo "warning $slaunch_node Ray gets only $slaunch_gpus of $slaunch_allocated_gpus GPUs on" \
+      "$slaunch_node: Slurm gives no more to a step; request them with --num-gpus"
+  elif [[ ${SLURM_SHARDS_ON_NODE-} ]]; then
+    echo "warning $slaunch_node the job has shards of a GPU on $slaunch_node, which Ray does not" \
+      "count: --ray-arg=--num-gpus=1 gives it one"
+  fi
 }
 
 # Sets slaunch_start_args for `ray start`. False: the step ended before its Ray could start.
@@ -96,7 +178,7 @@ prepare_ray() {
   slaunch_start_args=(
     --block
     --node-name="$slaunch_node"
-    --num-cpus="$SLURM_CPUS_ON_NODE"
+    --num-cpus="$slaunch_cpus"
     --num-gpus="$slaunch_gpus"
     --memory=$(((slaunch_memory << 20) - slaunch_store))
     --object-store-memory="$slaunch_store"
@@ -146,6 +228,7 @@ print(metadata.version("ray"), *offers)' "${offers[@]}")
   if [[ $found ]]; then
     echo "ray $found"
   fi
+  use_address "$slaunch_head_ip"
   slaunch_start_args+=(--head --node-ip-address="$slaunch_head_ip" --port="$slaunch_port")
   slaunch_start_args+=(--dashboard-host=127.0.0.1 --dashboard-port=$((slaunch_port + 2)))
   if [[ $found == *client=* ]]; then
@@ -154,7 +237,6 @@ print(metadata.version("ray"), *offers)' "${offers[@]}")
   slaunch_start_args+=("${slaunch_ray_head_args[@]}")
 }
 #% endif
-#% if not joins or groups
 
 # Runs code with the Python that `ray` uses.
 # Usage: ray_python CODE [ARGUMENT...]
@@ -172,7 +254,6 @@ ray_python() {
   "$python" -c "$@"
   #% endif
 }
-#% endif
 #% if spec.nodes > 1 or joins
 
 # A worker uses its own address in the head's network, unless the site has set SLAUNCH_NODE_IP.
@@ -185,6 +266,7 @@ prepare_worker() {
   add_group_arguments
   #% endif
   ip=${SLAUNCH_NODE_IP:-$(route_source "$slaunch_head_ip")}
+  [[ ! $ip ]] || use_address "$ip"
   slaunch_start_args+=(--address="$slaunch_address" ${ip:+--node-ip-address="$ip"})
   slaunch_start_args+=("${slaunch_ray_worker_args[@]}")
   wait_for_head && make_head_directory_for_old_ray
@@ -202,10 +284,10 @@ wait_for_head() {
   while [[ $slaunch_order != stop* && ! $slaunch_terminated ]]; do
     #% if not joins
     if [[ $slaunch_order == go ]] || ((SECONDS > 8)); then
-      error=$({ : >"/dev/tcp/$slaunch_head_ip/$slaunch_port"; } 2>&1) && return 0
+      error=$(try_port "$slaunch_head_ip" "$slaunch_port") && return 0
     fi
     #% else
-    error=$({ : >"/dev/tcp/$slaunch_head_ip/$slaunch_port"; } 2>&1) && return 0
+    error=$(try_port "$slaunch_head_ip" "$slaunch_port") && return 0
     #% endif
     read_orders
   done
@@ -228,6 +310,33 @@ make_head_directory_for_old_ray() {
 }
 #% endif
 
+# Runs Ray until the step has to end. A Ray that fails to start is started again, at most twice.
+run_ray() {
+  local slaunch_try
+  use_hip_for_newer_ray
+  for slaunch_try in 2 3 4; do
+    start_ray
+    watch_ray
+    [[ $slaunch_ray_failed ]] || return 0
+    if ((slaunch_try > 3)) || ! can_be_retried; then
+      break
+    fi
+    echo "retry $slaunch_node attempt=$slaunch_try $(important_output | tail -n 1)"
+    end_own_processes
+    mv "$slaunch_node_dir"/t/session_2*/logs "$slaunch_node_dir/attempt-$((slaunch_try - 1))"
+    rm -rf "$slaunch_node_dir/t"
+    slaunch_ray_failed=''
+    pause 1
+  done
+  report_failure
+}
+
+# Not if another attempt would end the same way.
+can_be_retried() {
+  [[ ! $slaunch_was_up && $slaunch_kills == 0 ]] || return 1
+  ! grep -qE 'AuthToken|[Vv]ersion mismatch|in use|No space|ot found|No such|^Usage:' "$slaunch_log"
+}
+
 # Ray gets a session of its own, and its children inherit SLAUNCH_NODE_DIR: end_own_processes finds
 # them by these.
 start_ray() {
@@ -244,26 +353,37 @@ start_ray() {
   slaunch_ray_pid=$!
 }
 
-# Reports `up` when Ray runs and every 5 s from then on, until the step has to end or Ray has ended.
+# Reports `up` when Ray runs and every 5 s from then on, until the step has to end. Sets
+# slaunch_ray_failed if Ray has ended by itself.
 watch_ray() {
-  local up='' next_report=0
+  local next_report=0
+  slaunch_was_up=''
   while kill -0 "$slaunch_ray_pid" 2>/dev/null; do
     read_orders
     [[ $slaunch_order != stop* && ! $slaunch_terminated ]] || return 0
-    if [[ ! $up ]]; then
+    report_kills
+    if [[ ! $slaunch_was_up ]]; then
       if gcs_port_is_taken; then
         break
       fi
       if ray_is_up; then
-        up=1
+        slaunch_was_up=1
       fi
     fi
-    if [[ $up ]] && ((SECONDS >= next_report)); then
+    if [[ $slaunch_was_up ]] && ((SECONDS >= next_report)); then
       echo "up $slaunch_node"
       next_report=$((SECONDS + 5))
     fi
   done
-  report_failure
+  report_kills now
+  slaunch_ray_failed=1
+}
+
+# Usage: report_kills [now]
+report_kills() {
+  if find_kills "$@"; then
+    echo "out-of-memory $slaunch_node $slaunch_kill_report"
+  fi
 }
 
 # Sets slaunch_order to the last order. `read -t 0` only tests for input: a read that times out
@@ -300,12 +420,7 @@ file_has() {
 
 # Ray has ended by itself: its last lines go to the job's log, as the likely cause.
 report_failure() {
-  local important='err|exit code|exception|fail|found|space|in use'
-  slaunch_ray_failed=1
-  {
-    grep -vE 'state-dump|network_util|^- ' "$slaunch_log" | grep -iE "$important" ||
-      cat "$slaunch_log"
-  } | tail -n 5 | cut -c1-300 | sed "s/^/output $slaunch_node /"
+  important_output | sed "s/^/output $slaunch_node /"
   if grep -qE 'AuthToken|from GCS' "$slaunch_log"; then # do the versions differ?
     #% if container
     timeout 9 "${slaunch_enter[@]}" ray --version 2>/dev/null | sed "s/^/output $slaunch_node /"
@@ -318,6 +433,14 @@ report_failure() {
   #% else
   echo "failed $slaunch_node its Ray has ended"
   #% endif
+}
+
+# Prints the last lines of Ray's output that may explain its end.
+important_output() {
+  {
+    grep -vE 'state-dump|network_util|^- ' "$slaunch_log" |
+      grep -iE 'err|exit code|exception|fail|found|space|in use' || cat "$slaunch_log"
+  } | tail -n 5 | cut -c1-300
 }
 
 # Ends Ray and what it started here. On the head node also what the command has left running, unless
@@ -355,6 +478,7 @@ keep_logs_if_wanted() {
     return 0
   mkdir -p "$target"
   cp -r "$slaunch_log" "$slaunch_node_dir"/t/session_2*/logs "$target" 2>/dev/null
+  cp -r "$slaunch_node_dir"/attempt-* "$target" 2>/dev/null
   #% if spec.nodes > 1 or joins
   if [[ $slaunch_made_head_dir ]]; then
     cp -r "$slaunch_head_dir"/t/session_2*/logs "$target" 2>/dev/null

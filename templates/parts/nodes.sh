@@ -1,6 +1,7 @@
 #% if joins
 # Sets slaunch_nodes. All are workers: the head is in the other job.
 find_nodes() {
+  check_job
   slaunch_head=''
   mapfile -t slaunch_nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
   check_number_of_nodes "$SLURM_JOB_NUM_NODES"
@@ -10,8 +11,8 @@ find_nodes() {
 # slaunch_group_start has the index of each group's first node.
 find_nodes() {
   local group name wanted=1
-  slaunch_phase=address
-  slaunch_head=${SLURMD_NODENAME:-$(hostname -s)}
+  check_job
+  slaunch_head=$SLURMD_NODENAME
   slaunch_nodes=("$slaunch_head")
   slaunch_group_start=(0)
   for ((group = 1; group < ${SLURM_HET_SIZE:-1}; group++)); do
@@ -26,8 +27,8 @@ find_nodes() {
 #% elif spec.nodes == 1
 # This node is Ray's head, and there are no others.
 find_nodes() {
-  slaunch_phase=address
-  slaunch_head=${SLURMD_NODENAME:-$(hostname -s)}
+  check_job
+  slaunch_head=$SLURMD_NODENAME
   slaunch_nodes=("$slaunch_head")
   slaunch_count=1
   ((SLURM_JOB_NUM_NODES == 1)) ||
@@ -37,8 +38,8 @@ find_nodes() {
 #% else
 # Sets slaunch_nodes: this node, which is Ray's head, then the workers.
 find_nodes() {
-  slaunch_phase=address
-  slaunch_head=${SLURMD_NODENAME:-$(hostname -s)}
+  check_job
+  slaunch_head=$SLURMD_NODENAME
   mapfile -t slaunch_nodes < <(
     echo "$slaunch_head"
     scontrol show hostnames "$SLURM_JOB_NODELIST" | grep -vxF "$slaunch_head"
@@ -53,8 +54,56 @@ check_number_of_nodes() {
   slaunch_count=${#slaunch_nodes[@]}
   ((slaunch_count == $1)) ||
     finish 77 script-failed "scontrol named $slaunch_count of $1 nodes" 'submit again'
+  tune_ray_for_many_nodes
+}
+
+# With Ray's own values, a GCS that thousands of workers ask at once is given up too early.
+tune_ray_for_many_nodes() {
+  ((slaunch_count > 64)) || return 0
+  export RAY_gcs_rpc_server_connect_timeout_s=${RAY_gcs_rpc_server_connect_timeout_s:-120}
+  export RAY_gcs_server_request_timeout_seconds=${RAY_gcs_server_request_timeout_seconds:-120}
+  export RAY_worker_register_timeout_seconds=${RAY_worker_register_timeout_seconds:-120}
 }
 #% endif
+
+# Ends the script unless it runs on a node of a job. With salloc it could run on the login node.
+check_job() {
+  #% if not joins
+  slaunch_phase=address
+  #% endif
+  [[ ${SLURM_JOB_ID-} ]] ||
+    finish 77 script-failed 'this is not a Slurm job' "submit the script: sbatch $0"
+  [[ ${SLURMD_NODENAME-} ]] ||
+    finish 77 script-failed "$HOSTNAME is not a node of job $SLURM_JOB_ID" \
+      "submit the script with sbatch; within salloc: srun --nodes=1 --ntasks=1 --overlap bash $0"
+}
+
+# Sets slaunch_allocations: for each group of equal nodes their names, MB of memory, and GPUs. Slurm
+# itself is asked, because variables of the environment may be those of another job.
+find_allocation() {
+  mapfile -t slaunch_allocations < <(
+    timeout 9 scontrol show job -d -o "$SLURM_JOB_ID" 2>/dev/null | tr ' ' '\n' | awk -F = '
+      $1 == "Nodes" { nodes = $2 }
+      $1 == "Mem" { memory = $2 }
+      $1 == "GRES" && nodes {
+        gpus = 0
+        gsub(/\([^)]*\)/, "", $2) # the numbers of the devices
+        for (i = split($2, gres, ","); i > 0; i--)
+          if (gres[i] ~ /^gpu:/) { sub(/.*:/, "", gres[i]); gpus += gres[i] }
+        print nodes, memory, gpus
+        nodes = ""
+      }'
+  )
+  choose_fabric_options
+}
+
+# HPE Slingshot gives each step a network of its own, and none to a step of one node.
+choose_fabric_options() {
+  slaunch_fabric_options=()
+  if timeout 9 scontrol show config 2>/dev/null | grep -q '^SwitchType .*hpe_slingshot'; then
+    slaunch_fabric_options=(--network="job_vni,single_node_vni")
+  fi
+}
 #% if not joins
 
 # Sets slaunch_head_ip: the address of this node's name, else the one from which another node is
@@ -85,9 +134,9 @@ find_head_address() {
 usable_addresses() {
   local family found
   for family in ${slaunch_ip_family:-4 6}; do
-    found=$(ip -o "-$family" addr show up ${slaunch_interface:+dev "$slaunch_interface"} |
+    found=$(ip_command -o "-$family" addr show up ${slaunch_interface:+dev "$slaunch_interface"} |
       awk -v chosen="$slaunch_interface" '
-        / scope link/ || / (tentative|deprecated)/ { next }
+        / scope link/ || / (tentative|deprecated)/ || $4 ~ /^169\.254\./ { next }
         !chosen && !/ scope global/ { next }
         !chosen && $2 ~ /^(docker|br-|virbr|veth|cni|cali|podman|lxc)/ { next }
         { sub(/\/.*/, "", $4); print $4 }' | sort)
@@ -120,9 +169,40 @@ print(probe.getsockname()[0])' "$1" 2>/dev/null | tail -n 1
 #% else
 route_source() {
   local route
-  route=$(ip -o route get "$1" ${slaunch_interface:+oif "$slaunch_interface"} 2>/dev/null)
+  route=$(ip_command -o route get "$1" ${slaunch_interface:+oif "$slaunch_interface"} 2>/dev/null)
   if [[ $route =~ ' src '([^ ]+) ]]; then
     echo "${BASH_REMATCH[1]}"
   fi
+}
+#% endif
+
+# `ip` is often in a directory that is in the PATH of root only.
+ip_command() {
+  PATH=$PATH:/usr/sbin:/sbin ip "$@"
+}
+
+# Sets what libraries need to use this address of the node; they would guess otherwise. What you
+# have set takes precedence.
+# Usage: use_address ADDRESS
+use_address() {
+  export VLLM_HOST_IP=${VLLM_HOST_IP:-$1}
+  if [[ ! ${GLOO_SOCKET_IFNAME-} ]]; then
+    GLOO_SOCKET_IFNAME=$(ip_command -o addr show to "$1" 2>/dev/null | awk '{ print $2; exit }')
+    [[ ! $GLOO_SOCKET_IFNAME ]] || export GLOO_SOCKET_IFNAME
+  fi
+  if [[ $slaunch_interface ]]; then # otherwise NCCL finds the fastest network by itself
+    export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-$slaunch_interface}
+  fi
+}
+#% if spec.nodes > 1 or joins
+
+# True if the port can be reached, otherwise prints why not. A firewall that drops packets would
+# block for two minutes.
+# Usage: try_port ADDRESS PORT
+try_port() {
+  # shellcheck disable=SC2016 # expanded by that shell
+  timeout 3 bash -c ': >"/dev/tcp/$0/$1"' "$1" "$2" 2>&1 && return
+  (($? != 124)) || echo 'no answer within 3 s'
+  return 1
 }
 #% endif

@@ -13,6 +13,7 @@ reset_steps() {
   declare -gA slaunch_output=()       # the last lines of a Ray that has ended
   declare -gA slaunch_loss_reason=()  # why a node is lost
   #% if not joins
+  declare -gA slaunch_killed_on=()
   declare -gA slaunch_never_up=()
   #% endif
 }
@@ -74,6 +75,16 @@ start_workers() {
 }
 #% endif
 
+# Without a setting, the deadline grows with the nodes: a file system serves all of them.
+choose_start_timeout() {
+  #% if container
+  # An image may have to be fetched and unpacked.
+  : "${slaunch_start_timeout:=$((900 + slaunch_count))}"
+  #% else
+  : "${slaunch_start_timeout:=$((180 + slaunch_count))}"
+  #% endif
+}
+
 # Starts an srun step in the background that runs run_node on these nodes. All options are explicit:
 # what a step inherits depends on Slurm's version.
 # Usage: start_step NODE...
@@ -87,18 +98,13 @@ start_step() {
   printf -v slaunch_nodelist '%s,' "$@"
   assign_step "$slaunch_step" "$@"
   choose_step_options "$1"
+  (($# == 1)) || slaunch_step_options+=(--no-kill) # the loss of one node is not that of the others
   mkfifo "$slaunch_job_dir/to-$slaunch_step"
   # shellcheck disable=SC2016 # expanded on the node
-  srun \
+  become_srun srun \
     --nodes=$# \
     --ntasks=$# \
-    --ntasks-per-node=1 \
     --nodelist="${slaunch_nodelist%,}" \
-    --overlap \
-    --export=ALL \
-    --cpu-bind=none \
-    --mpi=none \
-    --kill-on-bad-exit=0 \
     --wait=0 \
     "${slaunch_step_options[@]}" \
     bash -c 'read -r -d "" slaunch_program && eval "$slaunch_program"' \
@@ -109,6 +115,44 @@ start_step() {
   exec {slaunch_fd}>"$slaunch_job_dir/to-$slaunch_step"
   slaunch_step_fds+=("$slaunch_fd")
   node_program 1>&"$slaunch_fd" 2>/dev/null # srun may have ended
+}
+
+# Replaces this shell, which must be a subshell, by an srun of the script. The words before its
+# options are srun itself, possibly with a program before it.
+# Usage: become_srun [WORD...] srun OPTION... PROGRAM...
+become_srun() {
+  local slaunch_before=()
+  while [[ $1 != srun ]]; do
+    slaunch_before+=("$1")
+    shift
+  done
+  forget_slurm_options
+  exec "${slaunch_before[@]}" srun \
+    --ntasks-per-node=1 \
+    --overlap \
+    --export=ALL \
+    --cpu-bind=none \
+    --mpi=none \
+    --kill-on-bad-exit=0 \
+    "${@:2}"
+}
+
+# Unsets what srun would take for options, except what identifies the job. Such variables may be
+# left from another job if this script was submitted from within one. A step without them gets all
+# that the job has on its nodes.
+forget_slurm_options() {
+  local slaunch_name
+  for slaunch_name in "${!SLURM_@}" "${!SRUN_@}" "${!PMI@}" "${!PYXIS_@}"; do
+    case $slaunch_name in
+      SLURM_CONF | SLURM_JWT | SLURM_JOB* | SLURM_ARRAY_* | SLURM_RESTART_COUNT) ;;
+      SLURM_CLUSTER* | SLURM_SUBMIT_*) ;;
+      #% if groups
+      SLURM_HET_* | *_HET_GROUP_*) ;;
+      #% endif
+      *) unset "$slaunch_name" ;;
+    esac
+  done
+  export SLURM_OOM_KILL_STEP=0 # a task that is killed for memory does not end its node
 }
 
 # Usage: assign_step STEP NODE...
@@ -125,12 +169,10 @@ assign_step() {
 #% endif
 choose_step_options() {
   slaunch_step_options=()
-  if [[ $SLURM_JOB_CPUS_PER_NODE == *,* ]]; then # the nodes differ: srun takes all by itself
-    unset SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK
-  else
+  if [[ $SLURM_JOB_CPUS_PER_NODE != *,* ]]; then # the nodes do not differ
     slaunch_step_options+=(--cpus-per-task="${SLURM_JOB_CPUS_PER_NODE%%(*}")
   fi
-  slaunch_step_options+=("${slaunch_srun_args[@]}")
+  slaunch_step_options+=("${slaunch_fabric_options[@]}" "${slaunch_srun_args[@]}")
   #% if groups
   if ((slaunch_group)); then
     slaunch_step_options+=(--het-group="$slaunch_group")
@@ -148,10 +190,11 @@ choose_step_options() {
 # Prints what a node executes, with a NUL at its end: variables, functions, and the call of main.
 node_program() {
   slaunch_batch_pid=$$
+  echo 'set +aCefuvx +o pipefail +o posix'
   declare -p slaunch_dir slaunch_job_dir slaunch_head_dir "slaunch_run" slaunch_token \
     slaunch_head slaunch_head_ip slaunch_port slaunch_address slaunch_interface \
     slaunch_ray_args slaunch_ray_head_args slaunch_ray_worker_args slaunch_object_store \
-    slaunch_first_index slaunch_batch_pid
+    slaunch_first_index slaunch_batch_pid slaunch_allocations
   #% if spec.num_gpus and spec.gpu_directive == "none"
   declare -p slaunch_unmanaged_gpus
   #% endif

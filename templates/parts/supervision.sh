@@ -1,6 +1,7 @@
 # Returns when all nodes have joined the cluster, or slaunch_min_nodes of them.
 wait_for_nodes() {
   slaunch_retries=0
+  choose_start_timeout
   slaunch_deadline=$((SECONDS + slaunch_start_timeout))
   slaunch_nodes_needed=${slaunch_min_nodes:-$slaunch_count}
   until ((${#slaunch_up[@]} >= slaunch_nodes_needed)) && [[ ${slaunch_up[$slaunch_head]-} ]]; do
@@ -31,12 +32,16 @@ run_command() {
   export RAY_TMPDIR=$slaunch_dir.0/t
   export RAY_AUTH_TOKEN_PATH=$slaunch_dir.0/token
   export SLAUNCH_NODE_DIR=$slaunch_job_dir # marks its processes, see end_own_processes
+  use_address "$slaunch_head_ip"
+  use_hip_for_newer_ray "${slaunch_ray%% *}"
+  find_memory_cgroup
   save_environment_for_attach
   say ready nodes="${#slaunch_up[@]}/$slaunch_count" ray="${slaunch_ray:-unknown}"
   say command "${slaunch_command%%$'\n'*}"
   start_command
   while kill -0 "$slaunch_command_pid" 2>/dev/null; do
     watch_nodes
+    watch_own_memory
   done
   slaunch_command_took=$((SECONDS - slaunch_ready_at))
   if [[ $slaunch_ended_by == SIGTERM ]]; then
@@ -44,6 +49,14 @@ run_command() {
   fi
   wait "$slaunch_command_pid" 2>/dev/null && finish 0 ok
   finish $? command-failed
+}
+
+# The command is not in a node's step, but in that of this script.
+# Usage: watch_own_memory [now]
+watch_own_memory() {
+  if find_kills "$@"; then
+    note_kills "$slaunch_head" "$slaunch_kill_report step=batch"
+  fi
 }
 
 # In a process group of its own (-m), so that a signal reaches all of it.
@@ -137,10 +150,49 @@ give_up() {
   if [[ $slaunch_ended_by ]]; then
     end_as_asked
   fi
+  if ran_out_of_memory "$4"; then
+    finish 80 out-of-memory "$(cause_of_kill "$4")" "$(memory_hint)" "$4"
+  fi
   finish "$1" "$2" "$3" "$(likely_fix "$4")" "$4"
 }
 
-# Prints a hint for a node that is lost.
+# Whether memory ran out on this node. If the step's own shell was killed, only Slurm reports it.
+# Usage: ran_out_of_memory NODE
+ran_out_of_memory() {
+  [[ ${slaunch_killed_on[$1]-} ]] || step_errors "$1" | grep -qiE 'oom.kill|OutOfMemory'
+}
+
+# Prints what happened there.
+# Usage: cause_of_kill NODE
+cause_of_kill() {
+  local word killed='a process' limit=''
+  for word in ${slaunch_killed_on[$1]-}; do
+    case $word in
+      killed=unknown) ;;
+      killed=*) killed=${word#*=} ;;
+      limit=*) limit=" of ${word//[!0-9]/} MB" ;;
+    esac
+  done
+  echo "out of memory on $1: the kernel killed $killed at Slurm's limit$limit"
+}
+
+# Prints what to do about it.
+memory_hint() {
+  echo 'request more memory with --mem, or let Ray use less: fewer concurrent tasks, a smaller' \
+    '--object-store-memory'
+}
+
+# The command has failed after the kernel killed something for memory: that is the likely cause.
+blame_memory() {
+  local node
+  for node in "${!slaunch_killed_on[@]}"; do
+    slaunch_failed_node=$node
+    slaunch_cause=$(cause_of_kill "$node")
+    slaunch_hint=$(memory_hint)
+  done
+}
+
+# Prints a hint for a node that is lost, if there is one.
 # Usage: likely_fix NODE
 likely_fix() {
   case "${slaunch_loss_reason[$1]-} ${slaunch_output[$1]-} $(step_errors "$1")" in
@@ -165,15 +217,13 @@ likely_fix() {
     *'onnection failure'* | *'imed out'*)
       echo "$1 cannot be reached: leave it out with --exclude, or choose --interface"
       ;;
+    #% if container
     *)
-      #% if container
       if [[ $slaunch_phase == bring-up ]] && ((SECONDS >= slaunch_deadline)); then
         echo 'loading an image takes time: use a longer --start-timeout'
-        return
       fi
-      #% endif
-      echo "Ray's logs are in $slaunch_run.ray/"
       ;;
+      #% endif
   esac
 }
 
@@ -190,9 +240,4 @@ note_ray_version() {
     say warning "Ray $1 does not support tokens (2.52 does):" \
       'anyone on the network can use this cluster'
   fi
-}
-
-# Usage: is_at_least VERSION_WANTED VERSION
-is_at_least() {
-  printf '%s\n' "$@" | sort -V -C
 }

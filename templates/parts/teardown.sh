@@ -12,6 +12,10 @@ stop_cluster() {
   fi
   #% endif
   stop_steps "$order"
+  read_messages # a node may have noticed only now that memory ran out
+  #% if not joins
+  watch_own_memory now
+  #% endif
   rm -rf "$slaunch_job_dir"
   #% if container and container.runtime == "pyxis"
   stop_container_keeper

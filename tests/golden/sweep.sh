@@ -6,7 +6,8 @@
 #
 # Exit codes: the command's own, or one of these if it could not run to its end:
 #   70 head failed, 71 worker failed or missing, 72 node lost, 73 environment, 74 time limit,
-#   75 terminated externally, 76 temporary directory, 77 script, 78 no network address, 79 container
+#   75 terminated externally, 76 temporary directory, 77 script, 78 no network address,
+#   79 container, 80 out of memory
 #
 # spec: {"own": {"command": "python train.py --lr {lr} --name \"{name}\" --note '{name}: {{lr}} is '$lr", "exp-name": "sweep", "max-parallel": 2, "num-nodes": 2, "points": "0,2-5", "sweep": ["lr=1e-3,1e-4", "name=a b,it's,\"x, \"\"y\"\"\""]}}
 
@@ -19,6 +20,7 @@
 #SBATCH --ntasks-per-node=1
 #SBATCH --array=0,2-5%2
 #SBATCH --no-requeue
+#SBATCH --wait-all-nodes=1
 
 # ---- Settings: change them here ------------------------------------------------------------------
 
@@ -27,8 +29,11 @@ slaunch_run="$PWD"/sweep_20260102-030405${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TAS
 # 1: keep Ray's logs after success, too.
 slaunch_keep_ray_logs=
 
-# Seconds within which the nodes must have joined the cluster.
-slaunch_start_timeout=180
+# Seconds within which the nodes must have joined the cluster. Empty: 180, and 1 for each node.
+slaunch_start_timeout=
+
+# A node that has not reported for this many seconds is lost.
+slaunch_node_timeout=30
 
 # Start the command once this many nodes have joined. Empty: all of them.
 slaunch_min_nodes=
@@ -91,6 +96,7 @@ main() {
   reset_shell         # undoes what the environment may have changed
   choose_point        # of the sweep, by the number of this task
   find_nodes          # this node is Ray's head, the others are workers
+  find_allocation     # what Slurm gave to the job on each node
   find_head_address   # IPv4 or IPv6, never loopback
   make_job_directory  # private: for the pipes to the nodes
   start_head          # a background srun
@@ -100,6 +106,8 @@ main() {
 }
 
 # ---- How it works: you should not need to change anything below ----------------------------------
+
+unalias -a # those of a BASH_ENV would change the functions below
 
 # ---- Exit and signals ----
 
@@ -117,6 +125,7 @@ finish() {
   slaunch_cause=${3-}
   slaunch_hint=${4-}
   slaunch_failed_node=${5-}
+  slaunch_finishing=1
   trap - EXIT
   trap '' TERM USR1 # nothing interrupts the cleanup
   if [[ $slaunch_job_dir ]]; then
@@ -128,6 +137,11 @@ finish() {
 
 # The last line of the log.
 log_end() {
+  [[ $slaunch_outcome != command-failed || $slaunch_cause ]] || blame_memory
+  if [[ $slaunch_cause && ! $slaunch_hint ]]; then
+    slaunch_hint='see the lines above'
+    [[ ! -d $slaunch_run.ray ]] || slaunch_hint="Ray's logs are in $slaunch_run.ray/"
+  fi
   local line="outcome=$slaunch_outcome code=$slaunch_code phase=$slaunch_phase"
   line+=${slaunch_failed_node:+ node=$slaunch_failed_node}
   line+=${slaunch_ready_at:+ bring-up=${slaunch_ready_at}s}
@@ -156,6 +170,7 @@ set_up_exit_and_signals() {
   slaunch_ended_by=''
   slaunch_command_pid=''
   slaunch_job_dir=''
+  slaunch_finishing=''
   exec {slaunch_clock}<> <(:) # a pipe without content, see pause
   trap 'finish 77 script-failed "the script itself ended" \
     "does the environment code call exit? otherwise see the lines above"' EXIT
@@ -198,24 +213,34 @@ pause() {
 # Resets what the environment may have changed in this shell.
 reset_shell() {
   IFS=$' \t\n'
-  # Ray opens many files.
-  ulimit -n hard
+  raise_limits
   # Variables of another cluster.
   unset RAY_ADDRESS RAY_AUTH_TOKEN
+  # They change what srun prints, and the nodes report through it.
+  unset SLURM_LABELIO SLURM_UNBUFFEREDIO SLURM_STDINMODE SLURM_STDOUTMODE SLURM_STDERRMODE
+  unset SRUN_INPUT SRUN_OUTPUT SRUN_ERROR
   # Ray's default depends on its version.
   export RAY_AUTH_MODE=${slaunch_auth/off/disabled}
   # Any free port: Ray's fixed ones clash on a shared node.
   export DASHBOARD_METRIC_PORT=0
   export AUTOSCALER_METRIC_PORT=0
+  # The workers of a command that `uv run` starts would wait for uv to make an environment for each.
+  export RAY_ENABLE_UV_RUN_RUNTIME_ENV=${RAY_ENABLE_UV_RUN_RUNTIME_ENV:-0}
   command -v ray >/dev/null || environment_failed 'ray is not in PATH'
+}
+
+# Ray opens many files and starts many threads. Slurm passes on the soft limits of the login node.
+raise_limits() {
+  ulimit -n hard
+  ulimit -u hard
 }
 
 # ---- Nodes and addresses ----
 
 # Sets slaunch_nodes: this node, which is Ray's head, then the workers.
 find_nodes() {
-  slaunch_phase=address
-  slaunch_head=${SLURMD_NODENAME:-$(hostname -s)}
+  check_job
+  slaunch_head=$SLURMD_NODENAME
   mapfile -t slaunch_nodes < <(
     echo "$slaunch_head"
     scontrol show hostnames "$SLURM_JOB_NODELIST" | grep -vxF "$slaunch_head"
@@ -228,6 +253,52 @@ check_number_of_nodes() {
   slaunch_count=${#slaunch_nodes[@]}
   ((slaunch_count == $1)) ||
     finish 77 script-failed "scontrol named $slaunch_count of $1 nodes" 'submit again'
+  tune_ray_for_many_nodes
+}
+
+# With Ray's own values, a GCS that thousands of workers ask at once is given up too early.
+tune_ray_for_many_nodes() {
+  ((slaunch_count > 64)) || return 0
+  export RAY_gcs_rpc_server_connect_timeout_s=${RAY_gcs_rpc_server_connect_timeout_s:-120}
+  export RAY_gcs_server_request_timeout_seconds=${RAY_gcs_server_request_timeout_seconds:-120}
+  export RAY_worker_register_timeout_seconds=${RAY_worker_register_timeout_seconds:-120}
+}
+
+# Ends the script unless it runs on a node of a job. With salloc it could run on the login node.
+check_job() {
+  slaunch_phase=address
+  [[ ${SLURM_JOB_ID-} ]] ||
+    finish 77 script-failed 'this is not a Slurm job' "submit the script: sbatch $0"
+  [[ ${SLURMD_NODENAME-} ]] ||
+    finish 77 script-failed "$HOSTNAME is not a node of job $SLURM_JOB_ID" \
+      "submit the script with sbatch; within salloc: srun --nodes=1 --ntasks=1 --overlap bash $0"
+}
+
+# Sets slaunch_allocations: for each group of equal nodes their names, MB of memory, and GPUs. Slurm
+# itself is asked, because variables of the environment may be those of another job.
+find_allocation() {
+  mapfile -t slaunch_allocations < <(
+    timeout 9 scontrol show job -d -o "$SLURM_JOB_ID" 2>/dev/null | tr ' ' '\n' | awk -F = '
+      $1 == "Nodes" { nodes = $2 }
+      $1 == "Mem" { memory = $2 }
+      $1 == "GRES" && nodes {
+        gpus = 0
+        gsub(/\([^)]*\)/, "", $2) # the numbers of the devices
+        for (i = split($2, gres, ","); i > 0; i--)
+          if (gres[i] ~ /^gpu:/) { sub(/.*:/, "", gres[i]); gpus += gres[i] }
+        print nodes, memory, gpus
+        nodes = ""
+      }'
+  )
+  choose_fabric_options
+}
+
+# HPE Slingshot gives each step a network of its own, and none to a step of one node.
+choose_fabric_options() {
+  slaunch_fabric_options=()
+  if timeout 9 scontrol show config 2>/dev/null | grep -q '^SwitchType .*hpe_slingshot'; then
+    slaunch_fabric_options=(--network="job_vni,single_node_vni")
+  fi
 }
 
 # Sets slaunch_head_ip: the address of this node's name, else the one from which another node is
@@ -258,9 +329,9 @@ find_head_address() {
 usable_addresses() {
   local family found
   for family in ${slaunch_ip_family:-4 6}; do
-    found=$(ip -o "-$family" addr show up ${slaunch_interface:+dev "$slaunch_interface"} |
+    found=$(ip_command -o "-$family" addr show up ${slaunch_interface:+dev "$slaunch_interface"} |
       awk -v chosen="$slaunch_interface" '
-        / scope link/ || / (tentative|deprecated)/ { next }
+        / scope link/ || / (tentative|deprecated)/ || $4 ~ /^169\.254\./ { next }
         !chosen && !/ scope global/ { next }
         !chosen && $2 ~ /^(docker|br-|virbr|veth|cni|cali|podman|lxc)/ { next }
         { sub(/\/.*/, "", $4); print $4 }' | sort)
@@ -280,10 +351,39 @@ addresses_of() {
 # Usage: route_source ADDRESS
 route_source() {
   local route
-  route=$(ip -o route get "$1" ${slaunch_interface:+oif "$slaunch_interface"} 2>/dev/null)
+  route=$(ip_command -o route get "$1" ${slaunch_interface:+oif "$slaunch_interface"} 2>/dev/null)
   if [[ $route =~ ' src '([^ ]+) ]]; then
     echo "${BASH_REMATCH[1]}"
   fi
+}
+
+# `ip` is often in a directory that is in the PATH of root only.
+ip_command() {
+  PATH=$PATH:/usr/sbin:/sbin ip "$@"
+}
+
+# Sets what libraries need to use this address of the node; they would guess otherwise. What you
+# have set takes precedence.
+# Usage: use_address ADDRESS
+use_address() {
+  export VLLM_HOST_IP=${VLLM_HOST_IP:-$1}
+  if [[ ! ${GLOO_SOCKET_IFNAME-} ]]; then
+    GLOO_SOCKET_IFNAME=$(ip_command -o addr show to "$1" 2>/dev/null | awk '{ print $2; exit }')
+    [[ ! $GLOO_SOCKET_IFNAME ]] || export GLOO_SOCKET_IFNAME
+  fi
+  if [[ $slaunch_interface ]]; then # otherwise NCCL finds the fastest network by itself
+    export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-$slaunch_interface}
+  fi
+}
+
+# True if the port can be reached, otherwise prints why not. A firewall that drops packets would
+# block for two minutes.
+# Usage: try_port ADDRESS PORT
+try_port() {
+  # shellcheck disable=SC2016 # expanded by that shell
+  timeout 3 bash -c ': >"/dev/tcp/$0/$1"' "$1" "$2" 2>&1 && return
+  (($? != 124)) || echo 'no answer within 3 s'
+  return 1
 }
 
 # ---- Ports and directories ----
@@ -351,6 +451,94 @@ temp_dir_failed() {
 
 # ---- On each node ----
 
+# Sets slaunch_cgroup, the directory of this process's memory cgroup, and slaunch_limit, the
+# smallest limit in MB from there upwards. Both are empty where cgroups do not limit memory.
+find_memory_cgroup() {
+  local controllers path mount=/sys/fs/cgroup directory=''
+  slaunch_cgroup=''
+  slaunch_limit=''
+  slaunch_kills=0
+  while IFS=: read -r _ controllers path; do
+    if [[ ,$controllers, == *,memory,* ]]; then # version 1 of cgroups
+      mount=/sys/fs/cgroup/memory
+      directory=$mount$path
+      break
+    elif [[ ! $controllers ]]; then # version 2
+      directory=$mount$path
+    fi
+  done </proc/self/cgroup
+  [[ -r $directory/memory.events || -r $directory/memory.oom_control ]] || return 0
+  slaunch_cgroup=$directory
+  while [[ $directory == "$mount"* ]]; do
+    use_limit "$directory/memory.max"
+    use_limit "$directory/memory.limit_in_bytes"
+    directory=${directory%/*}
+  done
+}
+
+# Lowers slaunch_limit to that in the file. `max` or the largest number stands for none.
+# Usage: use_limit FILE
+use_limit() {
+  local bytes
+  { read -r bytes <"$1"; } 2>/dev/null || return 0
+  [[ $bytes != max ]] && ((bytes >> 50 == 0)) || return 0
+  if [[ ! $slaunch_limit ]] || ((bytes >> 20 < slaunch_limit)); then
+    slaunch_limit=$((bytes >> 20))
+  fi
+}
+
+# True if the kernel has killed a process in this cgroup since the last look, because memory ran
+# out. Then slaunch_kill_report describes it. Looks once a second, or at once with `now`.
+# Usage: find_kills [now]
+find_kills() {
+  local line lines=()
+  [[ $slaunch_cgroup ]] || return 1
+  [[ ${1-} == now ]] || ((SECONDS > ${slaunch_looked_at:--1})) || return 1
+  slaunch_looked_at=$SECONDS
+  { mapfile -t lines <"$slaunch_cgroup/memory.events" ||
+    mapfile -t lines <"$slaunch_cgroup/memory.oom_control"; } 2>/dev/null
+  for line in "${lines[@]}"; do
+    if [[ $line == 'oom_kill '* ]] && ((${line#* } > slaunch_kills)); then
+      slaunch_kills=${line#* }
+      slaunch_kill_report="limit=${slaunch_limit:-0}M killed=$(name_of_killed) kills=$slaunch_kills"
+      return 0
+    fi
+  done
+  remember_processes
+  return 1
+}
+
+# Remembers the processes in this cgroup, so that the name of one that is killed is known: every
+# second if more than half of the memory is in use, otherwise every five seconds.
+remember_processes() {
+  local bytes pid pages name
+  { read -r bytes <"$slaunch_cgroup/memory.current" ||
+    read -r bytes <"$slaunch_cgroup/memory.usage_in_bytes"; } 2>/dev/null
+  ((SECONDS % 5 == 0 || bytes >> 20 > ${slaunch_limit:-0} / 2)) || return 0
+  declare -gA slaunch_process_name=()
+  declare -gA slaunch_process_pages=()
+  while read -r pid; do
+    { read -r _ pages _ <"/proc/$pid/statm" && read -r name <"/proc/$pid/comm"; } 2>/dev/null ||
+      continue
+    slaunch_process_name[$pid]=${name// /_}
+    slaunch_process_pages[$pid]=$pages
+  done <"$slaunch_cgroup/cgroup.procs"
+}
+
+# Prints the name of the largest process that is gone: the kernel prefers large ones.
+name_of_killed() {
+  local pid pages largest=0 name=unknown
+  for pid in "${!slaunch_process_name[@]}"; do
+    pages=0 # of a process that is gone, or has not been reaped yet
+    { read -r _ pages _ <"/proc/$pid/statm"; } 2>/dev/null
+    if ((pages == 0 && slaunch_process_pages[$pid] > largest)); then
+      largest=${slaunch_process_pages[$pid]}
+      name=${slaunch_process_name[$pid]}
+    fi
+  done
+  echo "$name"
+}
+
 # In a step, this program runs run_node instead of the rest of main.
 run_node_if_in_step() {
   if [[ ${slaunch_first_index-} ]]; then
@@ -367,13 +555,13 @@ run_node() {
   slaunch_log=$slaunch_node_dir/ray-start.log
   set_up_node_signals
   make_node_directory || return
-  set_ray_environment
   measure_resources
+  set_ray_environment
   if prepare_ray; then
-    start_ray
-    watch_ray
+    run_ray
     trap '' TERM # Slurm may send it twice, and nothing interrupts the cleanup
     end_own_processes
+    report_kills now
     keep_logs_if_wanted
   fi
   remove_directories
@@ -384,6 +572,7 @@ run_node() {
 set_up_node_signals() {
   slaunch_order=''
   slaunch_terminated=''
+  slaunch_ray_failed=''
   exec {slaunch_clock}<> <(:)
   trap 'slaunch_terminated=1; echo "ended $slaunch_node"' TERM
   trap : PIPE USR1 USR2
@@ -403,9 +592,9 @@ make_node_directory() {
   return 76
 }
 
-# What Ray and its workers find in their environment.
+# What Ray and its workers find in their environment. What you have set takes precedence.
 set_ray_environment() {
-  ulimit -n hard
+  raise_limits
   export RAY_AUTH_TOKEN_PATH=$slaunch_node_dir/token
   export RAY_TMPDIR=$slaunch_node_dir/t # below ours, because Ray opens its own to everyone
   if [[ ${TMPDIR:-/tmp} == /tmp ]]; then
@@ -417,22 +606,92 @@ set_ray_environment() {
     export RAY_raylet_client_num_connect_attempts=200
     export RAY_raylet_client_connect_timeout_milliseconds=50
   fi
+  fit_memory_monitor
+  drop_step_variables
+}
+
+# Ray's memory monitor kills tasks when 95 % of the machine's memory is in use. With a part of the
+# machine, neighbors would trigger it, and the job's own limit never would.
+fit_memory_monitor() {
+  local total
+  [[ $slaunch_limit ]] || return 0
+  [[ ! ${RAY_memory_monitor_refresh_ms-}${RAY_memory_usage_threshold-} ]] || return 0
+  total=$(awk '/^MemTotal/ { print int($2 / 1024) }' /proc/meminfo)
+  if ((slaunch_limit * 10 < total * 9)); then
+    export RAY_memory_monitor_refresh_ms=0
+  else
+    RAY_memory_usage_threshold=$(awk "BEGIN { print 0.95 * $slaunch_limit / $total }")
+    export RAY_memory_usage_threshold
+  fi
+}
+
+# Slurm selects AMD GPUs by ROCR_VISIBLE_DEVICES. Ray 2.45 and newer refuses to start with it, and
+# uses HIP_VISIBLE_DEVICES, whose numbers are positions in the other list.
+# Usage: use_hip_for_newer_ray [VERSION]
+use_hip_for_newer_ray() {
+  local version=${1-} number gpus hip=()
+  [[ ${ROCR_VISIBLE_DEVICES-} ]] || return 0
+  [[ $version ]] || version=$(ray_python 'from importlib import metadata
+print(metadata.version("ray"))')
+  is_at_least 2.45 "${version:-2.45}" || return 0
+  IFS=, read -r -a gpus <<<"$ROCR_VISIBLE_DEVICES"
+  for number in ${HIP_VISIBLE_DEVICES//,/ }; do
+    hip+=("${gpus[number]-$number}")
+  done
+  ((${#hip[@]})) || hip=("${gpus[@]}")
+  HIP_VISIBLE_DEVICES=$(IFS=, && echo "${hip[*]}")
+  export HIP_VISIBLE_DEVICES
+  unset ROCR_VISIBLE_DEVICES
+}
+
+# Usage: is_at_least VERSION_WANTED VERSION
+is_at_least() {
+  printf '%s\n' "$@" | sort -V -C
+}
+
+# Variables of this step: Open MPI in an actor would take them for its own start.
+drop_step_variables() {
+  unset "${!SLURM_STEP@}" "${!SLURM_NTASKS@}" "${!SLURM_SRUN@}" "${!PMI@}" SLURM_PROCID \
+    SLURM_LOCALID SLURM_GTIDS SLURM_TASK_PID SLURM_LAUNCH_NODE_IPADDR SLURM_MPI_TYPE
 }
 
 # Ray gets what Slurm allocated on this node; by default it would take the whole machine.
 measure_resources() {
   local shm
+  find_memory_cgroup
+  find_allocation_here
+  # With hyperthreads, and one of them used for each core, SLURM_CPUS_ON_NODE counts both.
+  slaunch_cpus=${SLURM_CPUS_PER_TASK:-$SLURM_CPUS_ON_NODE}
   slaunch_gpus=${SLURM_GPUS_ON_NODE:-${slaunch_unmanaged_gpus:-0}}
-  # In MB. Slurm sets one of these, or none where it does not manage memory.
-  slaunch_memory=$((${SLURM_MEM_PER_NODE:-0} + ${SLURM_MEM_PER_GPU:-0} * slaunch_gpus + \
-    ${SLURM_MEM_PER_CPU:-0} * SLURM_CPUS_ON_NODE))
-  ((slaunch_memory)) || slaunch_memory=$(share_of_memory)
+  ((slaunch_allocated_memory)) || slaunch_allocated_memory=$(share_of_memory)
+  slaunch_memory=$slaunch_allocated_memory # in MB
+  if [[ $slaunch_limit ]] && ((slaunch_limit < slaunch_memory)); then
+    slaunch_memory=$slaunch_limit
+  fi
   # The object store: 30 % of it, at most the space in /dev/shm, at least Ray's minimum.
   shm=$(df --output=avail -B1M /dev/shm | tail -n 1)
   slaunch_store=$((slaunch_memory * 3 / 10))
   ((slaunch_store <= shm)) || slaunch_store=$shm
   ((slaunch_store >= 80)) || slaunch_store=80
   slaunch_store=${slaunch_object_store:-$((slaunch_store << 20))}
+  check_gpus
+}
+
+# Sets slaunch_allocated_memory, in MB, and slaunch_allocated_gpus: what Slurm's record of the job
+# has for this node; 0 if it has nothing.
+find_allocation_here() {
+  local entry nodes memory gpus
+  slaunch_allocated_memory=0
+  slaunch_allocated_gpus=0
+  for entry in "${slaunch_allocations[@]}"; do
+    read -r nodes memory gpus <<<"$entry"
+    if ((${#slaunch_allocations[@]} == 1)) ||
+      scontrol show hostnames "$nodes" | grep -qxF "$slaunch_node"; then
+      slaunch_allocated_memory=$memory
+      slaunch_allocated_gpus=$gpus
+      return
+    fi
+  done
 }
 
 # Prints this node's memory in MB, in proportion to the CPUs that the job has.
@@ -441,12 +700,23 @@ share_of_memory() {
     /^MemTotal/ { print int($2 / 1024 * (ours < all ? ours / all : 1)) }' /proc/meminfo
 }
 
+# Warns if Ray gets fewer GPUs than the job has here.
+check_gpus() {
+  if ((slaunch_gpus < slaunch_allocated_gpus)); then
+    echo "warning $slaunch_node Ray gets only $slaunch_gpus of $slaunch_allocated_gpus GPUs on" \
+      "$slaunch_node: Slurm gives no more to a step; request them with --num-gpus"
+  elif [[ ${SLURM_SHARDS_ON_NODE-} ]]; then
+    echo "warning $slaunch_node the job has shards of a GPU on $slaunch_node, which Ray does not" \
+      "count: --ray-arg=--num-gpus=1 gives it one"
+  fi
+}
+
 # Sets slaunch_start_args for `ray start`. False: the step ended before its Ray could start.
 prepare_ray() {
   slaunch_start_args=(
     --block
     --node-name="$slaunch_node"
-    --num-cpus="$SLURM_CPUS_ON_NODE"
+    --num-cpus="$slaunch_cpus"
     --num-gpus="$slaunch_gpus"
     --memory=$(((slaunch_memory << 20) - slaunch_store))
     --object-store-memory="$slaunch_store"
@@ -482,6 +752,7 @@ print(metadata.version("ray"), *offers)' "${offers[@]}")
   if [[ $found ]]; then
     echo "ray $found"
   fi
+  use_address "$slaunch_head_ip"
   slaunch_start_args+=(--head --node-ip-address="$slaunch_head_ip" --port="$slaunch_port")
   slaunch_start_args+=(--dashboard-host=127.0.0.1 --dashboard-port=$((slaunch_port + 2)))
   if [[ $found == *client=* ]]; then
@@ -503,6 +774,7 @@ ray_python() {
 prepare_worker() {
   local ip
   ip=${SLAUNCH_NODE_IP:-$(route_source "$slaunch_head_ip")}
+  [[ ! $ip ]] || use_address "$ip"
   slaunch_start_args+=(--address="$slaunch_address" ${ip:+--node-ip-address="$ip"})
   slaunch_start_args+=("${slaunch_ray_worker_args[@]}")
   wait_for_head && make_head_directory_for_old_ray
@@ -517,7 +789,7 @@ wait_for_head() {
   command -v ray >/dev/null || return 0 # Ray's start will report it at once
   while [[ $slaunch_order != stop* && ! $slaunch_terminated ]]; do
     if [[ $slaunch_order == go ]] || ((SECONDS > 8)); then
-      error=$({ : >"/dev/tcp/$slaunch_head_ip/$slaunch_port"; } 2>&1) && return 0
+      error=$(try_port "$slaunch_head_ip" "$slaunch_port") && return 0
     fi
     read_orders
   done
@@ -539,6 +811,33 @@ make_head_directory_for_old_ray() {
   fi
 }
 
+# Runs Ray until the step has to end. A Ray that fails to start is started again, at most twice.
+run_ray() {
+  local slaunch_try
+  use_hip_for_newer_ray
+  for slaunch_try in 2 3 4; do
+    start_ray
+    watch_ray
+    [[ $slaunch_ray_failed ]] || return 0
+    if ((slaunch_try > 3)) || ! can_be_retried; then
+      break
+    fi
+    echo "retry $slaunch_node attempt=$slaunch_try $(important_output | tail -n 1)"
+    end_own_processes
+    mv "$slaunch_node_dir"/t/session_2*/logs "$slaunch_node_dir/attempt-$((slaunch_try - 1))"
+    rm -rf "$slaunch_node_dir/t"
+    slaunch_ray_failed=''
+    pause 1
+  done
+  report_failure
+}
+
+# Not if another attempt would end the same way.
+can_be_retried() {
+  [[ ! $slaunch_was_up && $slaunch_kills == 0 ]] || return 1
+  ! grep -qE 'AuthToken|[Vv]ersion mismatch|in use|No space|ot found|No such|^Usage:' "$slaunch_log"
+}
+
 # Ray gets a session of its own, and its children inherit SLAUNCH_NODE_DIR: end_own_processes finds
 # them by these.
 start_ray() {
@@ -547,26 +846,37 @@ start_ray() {
   slaunch_ray_pid=$!
 }
 
-# Reports `up` when Ray runs and every 5 s from then on, until the step has to end or Ray has ended.
+# Reports `up` when Ray runs and every 5 s from then on, until the step has to end. Sets
+# slaunch_ray_failed if Ray has ended by itself.
 watch_ray() {
-  local up='' next_report=0
+  local next_report=0
+  slaunch_was_up=''
   while kill -0 "$slaunch_ray_pid" 2>/dev/null; do
     read_orders
     [[ $slaunch_order != stop* && ! $slaunch_terminated ]] || return 0
-    if [[ ! $up ]]; then
+    report_kills
+    if [[ ! $slaunch_was_up ]]; then
       if gcs_port_is_taken; then
         break
       fi
       if ray_is_up; then
-        up=1
+        slaunch_was_up=1
       fi
     fi
-    if [[ $up ]] && ((SECONDS >= next_report)); then
+    if [[ $slaunch_was_up ]] && ((SECONDS >= next_report)); then
       echo "up $slaunch_node"
       next_report=$((SECONDS + 5))
     fi
   done
-  report_failure
+  report_kills now
+  slaunch_ray_failed=1
+}
+
+# Usage: report_kills [now]
+report_kills() {
+  if find_kills "$@"; then
+    echo "out-of-memory $slaunch_node $slaunch_kill_report"
+  fi
 }
 
 # Sets slaunch_order to the last order. `read -t 0` only tests for input: a read that times out
@@ -603,16 +913,19 @@ file_has() {
 
 # Ray has ended by itself: its last lines go to the job's log, as the likely cause.
 report_failure() {
-  local important='err|exit code|exception|fail|found|space|in use'
-  slaunch_ray_failed=1
-  {
-    grep -vE 'state-dump|network_util|^- ' "$slaunch_log" | grep -iE "$important" ||
-      cat "$slaunch_log"
-  } | tail -n 5 | cut -c1-300 | sed "s/^/output $slaunch_node /"
+  important_output | sed "s/^/output $slaunch_node /"
   if grep -qE 'AuthToken|from GCS' "$slaunch_log"; then # do the versions differ?
     timeout 9 ray --version 2>/dev/null | sed "s/^/output $slaunch_node /"
   fi
   echo "failed $slaunch_node its Ray has ended"
+}
+
+# Prints the last lines of Ray's output that may explain its end.
+important_output() {
+  {
+    grep -vE 'state-dump|network_util|^- ' "$slaunch_log" |
+      grep -iE 'err|exit code|exception|fail|found|space|in use' || cat "$slaunch_log"
+  } | tail -n 5 | cut -c1-300
 }
 
 # Ends Ray and what it started here. On the head node also what the command has left running, unless
@@ -650,6 +963,7 @@ keep_logs_if_wanted() {
     return 0
   mkdir -p "$target"
   cp -r "$slaunch_log" "$slaunch_node_dir"/t/session_2*/logs "$target" 2>/dev/null
+  cp -r "$slaunch_node_dir"/attempt-* "$target" 2>/dev/null
   if [[ $slaunch_made_head_dir ]]; then
     cp -r "$slaunch_head_dir"/t/session_2*/logs "$target" 2>/dev/null
   fi
@@ -677,6 +991,7 @@ reset_steps() {
   declare -gA slaunch_last_message=() # when the last message came
   declare -gA slaunch_output=()       # the last lines of a Ray that has ended
   declare -gA slaunch_loss_reason=()  # why a node is lost
+  declare -gA slaunch_killed_on=()
   declare -gA slaunch_never_up=()
 }
 
@@ -705,6 +1020,11 @@ start_workers() {
   done
 }
 
+# Without a setting, the deadline grows with the nodes: a file system serves all of them.
+choose_start_timeout() {
+  : "${slaunch_start_timeout:=$((180 + slaunch_count))}"
+}
+
 # Starts an srun step in the background that runs run_node on these nodes. All options are explicit:
 # what a step inherits depends on Slurm's version.
 # Usage: start_step NODE...
@@ -718,18 +1038,13 @@ start_step() {
   printf -v slaunch_nodelist '%s,' "$@"
   assign_step "$slaunch_step" "$@"
   choose_step_options "$1"
+  (($# == 1)) || slaunch_step_options+=(--no-kill) # the loss of one node is not that of the others
   mkfifo "$slaunch_job_dir/to-$slaunch_step"
   # shellcheck disable=SC2016 # expanded on the node
-  srun \
+  become_srun srun \
     --nodes=$# \
     --ntasks=$# \
-    --ntasks-per-node=1 \
     --nodelist="${slaunch_nodelist%,}" \
-    --overlap \
-    --export=ALL \
-    --cpu-bind=none \
-    --mpi=none \
-    --kill-on-bad-exit=0 \
     --wait=0 \
     "${slaunch_step_options[@]}" \
     bash -c 'read -r -d "" slaunch_program && eval "$slaunch_program"' \
@@ -740,6 +1055,41 @@ start_step() {
   exec {slaunch_fd}>"$slaunch_job_dir/to-$slaunch_step"
   slaunch_step_fds+=("$slaunch_fd")
   node_program 1>&"$slaunch_fd" 2>/dev/null # srun may have ended
+}
+
+# Replaces this shell, which must be a subshell, by an srun of the script. The words before its
+# options are srun itself, possibly with a program before it.
+# Usage: become_srun [WORD...] srun OPTION... PROGRAM...
+become_srun() {
+  local slaunch_before=()
+  while [[ $1 != srun ]]; do
+    slaunch_before+=("$1")
+    shift
+  done
+  forget_slurm_options
+  exec "${slaunch_before[@]}" srun \
+    --ntasks-per-node=1 \
+    --overlap \
+    --export=ALL \
+    --cpu-bind=none \
+    --mpi=none \
+    --kill-on-bad-exit=0 \
+    "${@:2}"
+}
+
+# Unsets what srun would take for options, except what identifies the job. Such variables may be
+# left from another job if this script was submitted from within one. A step without them gets all
+# that the job has on its nodes.
+forget_slurm_options() {
+  local slaunch_name
+  for slaunch_name in "${!SLURM_@}" "${!SRUN_@}" "${!PMI@}" "${!PYXIS_@}"; do
+    case $slaunch_name in
+      SLURM_CONF | SLURM_JWT | SLURM_JOB* | SLURM_ARRAY_* | SLURM_RESTART_COUNT) ;;
+      SLURM_CLUSTER* | SLURM_SUBMIT_*) ;;
+      *) unset "$slaunch_name" ;;
+    esac
+  done
+  export SLURM_OOM_KILL_STEP=0 # a task that is killed for memory does not end its node
 }
 
 # Usage: assign_step STEP NODE...
@@ -753,21 +1103,20 @@ assign_step() {
 # Sets slaunch_step_options: all CPUs of the job on the node, and your additional arguments.
 choose_step_options() {
   slaunch_step_options=()
-  if [[ $SLURM_JOB_CPUS_PER_NODE == *,* ]]; then # the nodes differ: srun takes all by itself
-    unset SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK
-  else
+  if [[ $SLURM_JOB_CPUS_PER_NODE != *,* ]]; then # the nodes do not differ
     slaunch_step_options+=(--cpus-per-task="${SLURM_JOB_CPUS_PER_NODE%%(*}")
   fi
-  slaunch_step_options+=("${slaunch_srun_args[@]}")
+  slaunch_step_options+=("${slaunch_fabric_options[@]}" "${slaunch_srun_args[@]}")
 }
 
 # Prints what a node executes, with a NUL at its end: variables, functions, and the call of main.
 node_program() {
   slaunch_batch_pid=$$
+  echo 'set +aCefuvx +o pipefail +o posix'
   declare -p slaunch_dir slaunch_job_dir slaunch_head_dir "slaunch_run" slaunch_token \
     slaunch_head slaunch_head_ip slaunch_port slaunch_address slaunch_interface \
     slaunch_ray_args slaunch_ray_head_args slaunch_ray_worker_args slaunch_object_store \
-    slaunch_first_index slaunch_batch_pid
+    slaunch_first_index slaunch_batch_pid slaunch_allocations
   printf '%s\nmain\0' "$slaunch_functions"
 }
 
@@ -790,8 +1139,8 @@ poll_nodes() {
     fi
   done
   for node in "${!slaunch_up[@]}"; do
-    ((SECONDS - ${slaunch_last_message[$node]} < 30)) ||
-      mark_lost "$node" 'no message from it for 30 s'
+    ((SECONDS - ${slaunch_last_message[$node]} < slaunch_node_timeout)) ||
+      mark_lost "$node" "no message from it for $slaunch_node_timeout s"
   done
   if [[ $slaunch_ended_by ]]; then
     end_as_asked
@@ -826,6 +1175,12 @@ read_messages() {
         slaunch_output[$node]+="$text "
         say "[$node] $text"
         ;;
+      out-of-memory) note_kills "$node" "$text" ;;
+      warning) say warning "$text" ;;
+      retry)
+        slaunch_output[$node]=''
+        say retry node="$node" "$text"
+        ;;
       failed) mark_lost "$node" "$text" ;;
       ended) note_preemption ;;
     esac
@@ -844,10 +1199,18 @@ note_joined() {
 
 # With a grace period, Slurm sends SIGTERM only to the steps when it preempts a job.
 note_preemption() {
-  if [[ ! $slaunch_ended_by ]] && timeout 9 scontrol show job -o "$SLURM_JOB_ID" |
+  [[ ! $slaunch_ended_by && ! $slaunch_finishing ]] || return 0
+  if timeout 9 scontrol show job -o "$SLURM_JOB_ID" |
     grep -q "^JobId=$SLURM_JOB_ID .*PreemptTime=2"; then
     slaunch_ended_by=preemption
   fi
+}
+
+# The kernel has killed something on this node, because memory ran out.
+# Usage: note_kills NODE REPORT
+note_kills() {
+  slaunch_killed_on[$1]=$2
+  say out-of-memory node="$1" "$2"
 }
 
 # The first reason counts.
@@ -865,7 +1228,7 @@ mark_lost() {
 # Usage: end_of_step NODE
 end_of_step() {
   echo "its srun has ended: $(step_errors "$1" |
-    grep -vE 'spank|Exited with|Try .srun' | tail -n 1)"
+    grep -vE 'spank|Exited with|Try .srun|may never run' | tail -n 1)"
 }
 
 # What srun has printed for the step of this node.
@@ -877,6 +1240,7 @@ step_errors() {
 # Returns when all nodes have joined the cluster, or slaunch_min_nodes of them.
 wait_for_nodes() {
   slaunch_retries=0
+  choose_start_timeout
   slaunch_deadline=$((SECONDS + slaunch_start_timeout))
   slaunch_nodes_needed=${slaunch_min_nodes:-$slaunch_count}
   until ((${#slaunch_up[@]} >= slaunch_nodes_needed)) && [[ ${slaunch_up[$slaunch_head]-} ]]; do
@@ -907,12 +1271,16 @@ run_command() {
   export RAY_TMPDIR=$slaunch_dir.0/t
   export RAY_AUTH_TOKEN_PATH=$slaunch_dir.0/token
   export SLAUNCH_NODE_DIR=$slaunch_job_dir # marks its processes, see end_own_processes
+  use_address "$slaunch_head_ip"
+  use_hip_for_newer_ray "${slaunch_ray%% *}"
+  find_memory_cgroup
   save_environment_for_attach
   say ready nodes="${#slaunch_up[@]}/$slaunch_count" ray="${slaunch_ray:-unknown}"
   say command "${slaunch_command%%$'\n'*}"
   start_command
   while kill -0 "$slaunch_command_pid" 2>/dev/null; do
     watch_nodes
+    watch_own_memory
   done
   slaunch_command_took=$((SECONDS - slaunch_ready_at))
   if [[ $slaunch_ended_by == SIGTERM ]]; then
@@ -920,6 +1288,14 @@ run_command() {
   fi
   wait "$slaunch_command_pid" 2>/dev/null && finish 0 ok
   finish $? command-failed
+}
+
+# The command is not in a node's step, but in that of this script.
+# Usage: watch_own_memory [now]
+watch_own_memory() {
+  if find_kills "$@"; then
+    note_kills "$slaunch_head" "$slaunch_kill_report step=batch"
+  fi
 }
 
 # In a process group of its own (-m), so that a signal reaches all of it.
@@ -999,10 +1375,49 @@ give_up() {
   if [[ $slaunch_ended_by ]]; then
     end_as_asked
   fi
+  if ran_out_of_memory "$4"; then
+    finish 80 out-of-memory "$(cause_of_kill "$4")" "$(memory_hint)" "$4"
+  fi
   finish "$1" "$2" "$3" "$(likely_fix "$4")" "$4"
 }
 
-# Prints a hint for a node that is lost.
+# Whether memory ran out on this node. If the step's own shell was killed, only Slurm reports it.
+# Usage: ran_out_of_memory NODE
+ran_out_of_memory() {
+  [[ ${slaunch_killed_on[$1]-} ]] || step_errors "$1" | grep -qiE 'oom.kill|OutOfMemory'
+}
+
+# Prints what happened there.
+# Usage: cause_of_kill NODE
+cause_of_kill() {
+  local word killed='a process' limit=''
+  for word in ${slaunch_killed_on[$1]-}; do
+    case $word in
+      killed=unknown) ;;
+      killed=*) killed=${word#*=} ;;
+      limit=*) limit=" of ${word//[!0-9]/} MB" ;;
+    esac
+  done
+  echo "out of memory on $1: the kernel killed $killed at Slurm's limit$limit"
+}
+
+# Prints what to do about it.
+memory_hint() {
+  echo 'request more memory with --mem, or let Ray use less: fewer concurrent tasks, a smaller' \
+    '--object-store-memory'
+}
+
+# The command has failed after the kernel killed something for memory: that is the likely cause.
+blame_memory() {
+  local node
+  for node in "${!slaunch_killed_on[@]}"; do
+    slaunch_failed_node=$node
+    slaunch_cause=$(cause_of_kill "$node")
+    slaunch_hint=$(memory_hint)
+  done
+}
+
+# Prints a hint for a node that is lost, if there is one.
 # Usage: likely_fix NODE
 likely_fix() {
   case "${slaunch_loss_reason[$1]-} ${slaunch_output[$1]-} $(step_errors "$1")" in
@@ -1022,9 +1437,6 @@ likely_fix() {
     *'onnection failure'* | *'imed out'*)
       echo "$1 cannot be reached: leave it out with --exclude, or choose --interface"
       ;;
-    *)
-      echo "Ray's logs are in $slaunch_run.ray/"
-      ;;
   esac
 }
 
@@ -1041,11 +1453,6 @@ note_ray_version() {
   fi
 }
 
-# Usage: is_at_least VERSION_WANTED VERSION
-is_at_least() {
-  printf '%s\n' "$@" | sort -V -C
-}
-
 # ---- Teardown ----
 
 # Stops the command, and Ray on every node; nothing else on the nodes is touched.
@@ -1055,6 +1462,8 @@ stop_cluster() {
   say stopping
   [[ $slaunch_outcome != ok || $slaunch_keep_ray_logs ]] || order=stop
   stop_steps "$order"
+  read_messages # a node may have noticed only now that memory ran out
+  watch_own_memory now
   rm -rf "$slaunch_job_dir"
 }
 
@@ -1147,6 +1556,6 @@ set_up_exit_and_signals
 # Not in a function, where `declare` would make variables local. The last line is for syntax errors.
 eval "$slaunch_environment"$'\n:' || environment_failed 'the environment has a syntax error'
 # The environment may have set options, and have functions with the names of ours.
-set +aCefuvx +o pipefail
+set +aCefuvx +o pipefail +o posix
 eval "$slaunch_functions"
 main

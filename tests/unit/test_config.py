@@ -507,7 +507,7 @@ class TestTexts:
         partition = schema["properties"]["partitions"]["additionalProperties"]["properties"]
         assert {"time", "max-time", "max-nodes", "max-gpus"} <= set(partition)
         assert not {"partition", "profile", "extends", "partitions"} & set(partition)
-        assert schema["properties"]["start-timeout"]["default"] == LaunchSpec.model_fields["start_timeout"].default
+        assert schema["properties"]["node-timeout"]["default"] == LaunchSpec.model_fields["node_timeout"].default
 
 
 def test_yaml_is_not_imported_without_a_file(tmp_path: Path) -> None:

@@ -140,6 +140,7 @@ VALUES: dict[str, Sequence[Any]] = {
     "head_image": IMAGES,
     "worker_image": IMAGES,
     "start_timeout": (300,),
+    "node_timeout": (90,),
     "min_nodes": (1, 2),
     "on_node_loss": ("continue",),
     "auth": ("off",),

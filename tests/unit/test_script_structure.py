@@ -53,7 +53,8 @@ def run_copy(folder: Path, lines: list[str]) -> subprocess.CompletedProcess[str]
         (stubs / program).chmod(0o755)
     script = folder / "copy.sh"
     script.write_text("".join(lines))
-    env = {**os.environ, "PATH": f"{stubs}:{os.environ['PATH']}", "SLURM_JOB_ID": "7", "LC_ALL": "C.UTF-8"}
+    slurm = {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n1"}
+    env = {**os.environ, "PATH": f"{stubs}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8", **slurm}
     argv = ["bash", str(script)]
     work = folder / "empty"
     work.mkdir()
@@ -92,6 +93,7 @@ def test_a_whole_copy_does_something(tmp_path: Path) -> None:
 def test_only_the_last_lines_do_something(case: str) -> None:
     """Everything else is a setting, a function or a comment."""
     patterns = [
+        r"unalias -a #.*",
         r"slaunch_functions=\$\(own_functions\)",
         r"set_up_exit_and_signals",
         r"eval \"\$slaunch_environment\".* \|\| environment_failed '.*'",
@@ -148,10 +150,16 @@ FOR_PROGRAMS = {
     *("RAY_raylet_client_num_connect_attempts", "RAY_raylet_client_connect_timeout_milliseconds"),
     *("AUTOSCALER_METRIC_PORT", "DASHBOARD_METRIC_PORT"),
     *("SLAUNCH_LINK", "SLAUNCH_NODE_DIR", "SLAUNCH_RESTART", "SLAUNCH_RUN_DIR"),
-    "NVIDIA_VISIBLE_DEVICES",
+    *("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "RAY_memory_monitor_refresh_ms", "RAY_memory_usage_threshold"),
+    *("RAY_gcs_rpc_server_connect_timeout_s", "RAY_gcs_server_request_timeout_seconds"),
+    "RAY_worker_register_timeout_seconds",
+    *("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "VLLM_HOST_IP"),
+    *("HIP_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"),
 }
 OF_BASH = {"IFS", "SECONDS", "_"}
-FOR_ONE_CALL = {"SLURM_TIME_FORMAT", "SLAUNCH_PROGRAM"}
+FOR_ONE_CALL = {"PATH", "SLURM_TIME_FORMAT", "SLAUNCH_PROGRAM"}
+# In the subshell that becomes an srun, and of a heterogeneous job's group.
+OF_SLURM = {"SLURM_OOM_KILL_STEP", "SLURM_JOB_CPUS_PER_NODE"}
 # These start a step, Ray or the command, or save the environment of the command. Their callers are still active then.
 STARTERS = {"start_step", "start_command", "start_ray", "in_head_container", "save_environment_for_attach"}
 
@@ -161,7 +169,7 @@ def test_every_variable_of_ours_is_prefixed_or_local(case: str) -> None:
     """A variable of the user's, exported or not, is never overwritten."""
     for name, function in all_functions(rendered(case)).items():
         names = assigned_variables(function)
-        others = names - prefixed(names) - local_variables(function) - FOR_PROGRAMS - OF_BASH - FOR_ONE_CALL
+        others = names - prefixed(names) - local_variables(function) - FOR_PROGRAMS - OF_BASH - FOR_ONE_CALL - OF_SLURM
         assert others == set(), name
 
 

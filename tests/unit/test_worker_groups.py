@@ -159,7 +159,7 @@ def test_the_head_has_neither_gpus_nor_the_node_selection_of_the_workers() -> No
     ]  # fmt: skip
     assert workers == [
         "nodes=2", "ntasks-per-node=1", "gpus-per-node=a100:4", "cpus-per-task=8", "mem=9G", "constraint=ib",
-        "switches=1", "partition=gpu", "exclusive", "no-kill", "gres=nvme:1",
+        "switches=1", "partition=gpu", "exclusive", "wait-all-nodes=1", "no-kill", "gres=nvme:1",
     ]  # fmt: skip
 
 
