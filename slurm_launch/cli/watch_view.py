@@ -107,6 +107,8 @@ def summary(snapshot: Snapshot) -> list[str]:
         if task.state != "COMPLETED" and len(tasks) <= MAX_EXPLAINED:
             why = explain_task(snapshot.run, task)
             lines += [f"why: {why.sentence}", f"what to do: {why.advice}"] if why.sure else []
+        elif task.state == "COMPLETED":
+            lines += report.memory_lines(task)
     if len(tasks) > LAST_LINES:
         lines.append(f"job {snapshot.run.job_id}: {report.summary(tasks)}")
     return lines
@@ -225,6 +227,7 @@ def _job_lines(task: Task, snapshot: Snapshot, width: int, at: datetime, bar: tu
         lines.append((_progress(len(attempt.joined), attempt.count, width, bar), "green"))
     if attempt is not None and attempt.lost:
         lines.append((f"lost: {' '.join(attempt.lost[-5:])}", "red"))
+    lines += [(text, "red") for text in report.memory_lines(task)]
     return lines
 
 

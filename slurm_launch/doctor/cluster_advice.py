@@ -30,6 +30,7 @@ def check_cluster(cluster: ClusterFacts) -> list[CheckResult]:
             *_processes(cluster),
             *_requeue(cluster),
             *_temp_dir(cluster),
+            *_peculiarities(cluster),
         ]
     return findings
 
@@ -109,16 +110,19 @@ def _memory(cluster: ClusterFacts) -> Iterator[CheckResult]:
         hint = "use --exclusive, or limit Ray's object store with --object-store-memory"
         yield note("memory", "not allocated by Slurm: jobs on a node can use up each other's memory", hint)
         return
-    default = _default_memory(cluster)
-    enforced = "enforced by a cgroup" if _memory_is_enforced(cluster) else "not enforced by a cgroup"
-    if default:
-        text = f"allocated by Slurm; default {cluster.config[default]} MB per {DEFAULT_MEMORY[default]}; {enforced}"
-        yield ok("memory", text)
+    hints = []
+    if default := _default_memory(cluster):
+        text = f"allocated by Slurm; a job that requests none gets {default}"
     elif takes_all_memory(cluster):
-        text = f"allocated by Slurm, without a default: a job that requests none gets all; {enforced}"
-        yield note("memory", text, "use --mem")
+        text = "allocated by Slurm, without a default: a job that requests none gets all"
+        hints.append("use --mem")
     else:
-        yield ok("memory", f"allocated by Slurm; each partition has a default; {enforced}")
+        text = "allocated by Slurm; each partition has a default"
+    enforced = _memory_enforcement(cluster)
+    if not enforced:
+        hints.append("if others use more than they requested, the node's own OOM killer may kill your job")
+    text += f"; {enforced or 'not enforced by a cgroup'}"
+    yield note("memory", text, "; ".join(hints)) if hints else ok("memory", text)
 
 
 def takes_all_memory(cluster: ClusterFacts) -> bool:
@@ -132,15 +136,22 @@ def _memory_is_allocated(cluster: ClusterFacts) -> bool:
     return "MEMORY" in cluster.config.get("SelectTypeParameters", "").upper()
 
 
-def _default_memory(cluster: ClusterFacts) -> str | None:
-    """The setting that applies to a job that requests no memory."""
-    return next((key for key in DEFAULT_MEMORY if cluster.config.get(key, "UNLIMITED") not in ("UNLIMITED", "0")), None)
+def _default_memory(cluster: ClusterFacts) -> str:
+    """What a job that requests no memory gets: `512 MB per CPU`. Slurm lists the default per GPU among others."""
+    listed = (pair.partition("=") for pair in cluster.config.get("JobDefaults", "").split(","))
+    values = {**cluster.config, **{key: value for key, _, value in listed}}
+    defaults = [(values.get(key, "0"), unit) for key, unit in DEFAULT_MEMORY.items()]
+    return " or ".join(f"{size} MB per {unit}" for size, unit in defaults if size not in ("UNLIMITED", "0"))
 
 
-def _memory_is_enforced(cluster: ClusterFacts) -> bool:
-    constrained = cluster.config.get("ConstrainRAMSpace", "").lower()  # newer versions print cgroup.conf too
-    by_cgroup = "cgroup" in cluster.config.get("TaskPlugin", "") and constrained != "no"
-    return by_cgroup or "OverMemoryKill" in cluster.config.get("JobAcctGatherParams", "")
+def _memory_enforcement(cluster: ClusterFacts) -> str:
+    """How Slurm keeps a job within its memory; empty if it does not."""
+    if "OverMemoryKill" in cluster.config.get("JobAcctGatherParams", ""):
+        return "enforced: Slurm ends a job that uses more"
+    constrained = cluster.config.get("ConstrainRAMSpace", "").lower()  # not all versions show cgroup.conf
+    if "cgroup" not in cluster.config.get("TaskPlugin", "") or constrained == "no":
+        return ""
+    return "enforced by a cgroup" + ("" if constrained else " if cgroup.conf has ConstrainRAMSpace=yes")
 
 
 def check_containers(cluster: ClusterFacts, runtimes: Sequence[str], *, on_nodes: bool = False) -> CheckResult:
@@ -187,5 +198,18 @@ def _requeue(cluster: ClusterFacts) -> Iterator[CheckResult]:
 
 
 def _temp_dir(cluster: ClusterFacts) -> Iterator[CheckResult]:
-    if cluster.config.get("JobContainerType", "").endswith("tmpfs"):
-        yield ok("temp-dir", "each job has its own /tmp (job_container/tmpfs)")
+    plugin = cluster.config.get("JobContainerType", cluster.config.get("NamespaceType", ""))
+    if plugin.endswith("/tmpfs"):
+        yield ok("temp-dir", f"each job has its own /tmp ({plugin}), which `slurm-launch attach` shows too")
+
+
+def _peculiarities(cluster: ClusterFacts) -> Iterator[CheckResult]:
+    """What few sites have."""
+    if cluster.config.get("SwitchType") == "switch/hpe_slingshot":
+        text = "HPE Slingshot: the steps of the script use --network=job_vni,single_node_vni"
+        yield note("switch", text, "add it to your own srun calls: without it, NCCL cannot connect the nodes")
+    if "SuspendProgram" in cluster.config:
+        text = "idle nodes are powered off, so that a job may wait minutes for them"
+        yield note("power-saving", text, "with #SBATCH --wait-all-nodes=1 the script starts when all are up")
+    if "jobs" in cluster.config.get("PrivateData", "").split(","):
+        yield note("queue", "Slurm hides the jobs of others: `watch` shows the place among your own jobs only")

@@ -11,7 +11,7 @@ from typing import Any
 from slurm_launch.explain import tracebacks
 from slurm_launch.explain.job_files import JobFiles, Line, numbered_lines
 from slurm_launch.explain.tracebacks import PythonError
-from slurm_launch.runs.log_phases import End
+from slurm_launch.runs.log_phases import End, MemoryKills
 
 TAIL = 40  # lines at the end of a command's output that are searched for a cause if there is no traceback
 # A line of a node's Ray that the script repeats in the log; `n2 said:` was written before version 0.2.0.
@@ -43,6 +43,7 @@ class Evidence:
         self.lines = [line for line, _ in log.lines]
         self.node_output: dict[str, list[Line]] = {}  # the last lines of each node's Ray
         self.warnings: list[Line] = []
+        self.kill_lines: list[Line] = []  # the script's lines about processes that the kernel killed for memory
         self.before_command: list[Line] = []  # output of the environment, bash and srun
         self.output: list[Line] = []  # of the command
         self.end_line: Line | None = None
@@ -57,12 +58,21 @@ class Evidence:
                 command_started = True
             elif phase.name == "warning":
                 self.warnings.append(line)
+            elif phase.name == "out-of-memory":
+                self.kill_lines.append(line)
             elif phase.name == "end":
                 self.end_line = line
 
     @property
     def outcome(self) -> str:
         return self.end.outcome if self.end else ""
+
+    @property
+    def memory_kills(self) -> MemoryKills | None:
+        """The last ones that may have ended the job: if it ended because of a node, those on that node."""
+        node = self.end.node if self.end and self.outcome not in ("ok", "command-failed", "out-of-memory") else None
+        kills = [kills for kills in self.facts.files.log.attempt.memory_kills.values() if node in (None, kills.node)]
+        return kills[-1] if kills else None
 
     @property
     def reported(self) -> list[Line]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from typing import Any
 
 from slurm_launch.explain.evidence import Evidence, JobFacts
 from slurm_launch.explain.job_files import JobFiles, read_files
@@ -67,7 +68,6 @@ def _explanation(rule: Rule, match: Match, evidence: Evidence) -> Explanation:
 def _values(evidence: Evidence, node: str | None) -> dict[str, str]:
     """The values for the placeholders in the texts of a rule."""
     facts, end, exception = evidence.facts, evidence.end, evidence.exception
-    memory = next((facts.spec[key] for key in ("mem", "mem-per-cpu", "mem-per-gpu") if facts.spec.get(key)), None)
     boot = facts.state == "BOOT_FAIL"
     return {
         "node": node or "the node",
@@ -75,11 +75,22 @@ def _values(evidence: Evidence, node: str | None) -> dict[str, str]:
         "cause": (end.cause if end else None) or f"the job {describe_end(facts.state, facts.code, facts.signal)}",
         "hint": (end.hint if end else None) or "look at the log",
         "code": str(end.code if end else facts.code),
-        "asked": f" (it was {memory})" if memory else "",
+        "asked": _requested_memory(facts.spec),
         "time": f" (it was {facts.spec['time']})" if facts.spec.get("time") else "",
         "place": f" ({exception.place})" if exception and exception.place else "",
         "lost": "a node of the job did not boot" if boot else "Slurm has lost a node of the job",
     }
+
+
+def _requested_memory(spec: Mapping[str, Any]) -> str:
+    """` (it was 2000M on each node)`; empty if none was requested."""
+    hatch = spec.get("sbatch")
+    given = {**spec, **hatch} if isinstance(hatch, Mapping) else spec
+    option = next((key for key in ("mem", "mem-per-cpu", "mem-per-gpu") if given.get(key)), None)
+    if option != "mem":
+        return f" (--{option} was {given[option]})" if option else ""
+    same = not (spec.get("worker-group") or spec.get("head-mem"))
+    return f" (it was {given[option]}{' on each node' if same else ''})"
 
 
 def explain_task(run: Run, task: Task) -> Explanation:

@@ -134,9 +134,14 @@ DIED = r"(ActorDied|ActorUnavailable|WorkerCrashed|RayActor|NodeDied)Error"
 
 
 def not_failed(evidence: Evidence) -> Match | None:
+    # If a process of the batch step is killed for memory, the state is OUT_OF_MEMORY, whatever the command's code is.
     state = evidence.facts.state
-    fine = state == "COMPLETED" or (state == "UNKNOWN" and evidence.outcome == "ok")
-    return Match(evidence.last_lines[-1:]) if fine else None
+    if state != "COMPLETED" and (state not in ("UNKNOWN", "OUT_OF_MEMORY") or evidence.outcome != "ok"):
+        return None
+    lines, values = _survived_kills(evidence)
+    if state == "OUT_OF_MEMORY":
+        values["kills"] += f"; Slurm's state is {state}"
+    return Match((*lines, *evidence.last_lines[-1:]), values)
 
 
 def pending(evidence: Evidence) -> Match | None:
@@ -149,7 +154,10 @@ def pending(evidence: Evidence) -> Match | None:
 def running(evidence: Evidence) -> Match | None:
     # A job that is completing may have ended already by its log, which shows how.
     ending = evidence.facts.state == "COMPLETING" and evidence.end is not None
-    return Match(evidence.last_lines) if is_running(evidence.facts.state) and not ending else None
+    if not is_running(evidence.facts.state) or ending:
+        return None
+    lines, values = _survived_kills(evidence)
+    return Match((*lines, *evidence.last_lines), values)
 
 
 def not_requeued(evidence: Evidence) -> Match | None:
@@ -167,21 +175,70 @@ def not_needed(evidence: Evidence) -> Match | None:
     return Match() if evidence.facts.reason == NOT_NEEDED else None
 
 
-_KILL = r"([Oo][Oo][Mm][-_ ][Kk]ill|xceeded (job |step )?memory limit|OOM Killed|Out Of Memory)"
+# Slurm ends the whole job or step.
 _KILLED_BY_SLURM = first_of(
-    by_line(whole_log, r"srun: error: (?P<node>\S+): task.*Out Of Memory"),
-    by_line(whole_log, rf"slurmstepd(?:-(?P<node>\S+))?: error: .*{_KILL}"),
+    by_line(whole_log, r"slurmstepd(?:-(?P<node>\S+))?: error: .*(xceeded (job |step )?memory limit|Out Of Memory)"),
     by_state("OUT_OF_MEMORY"),
+)
+# The kernel kills one process; Slurm reports it at the end of the step: `oom-kill event(s)`, later `oom_kill event`.
+_KILLED_BY_KERNEL = re.compile(
+    r"slurmstepd(?:-(?P<node>\S+))?: error: .*[Oo][Oo][Mm][-_ ][Kk]ill"
+    r"|srun: error: (?P<of_srun>\S+): task.*Out Of Memory"
+)
+_REPORTED_KILL = re.compile(r"out of memory on (?P<node>\S+): (?P<what>the kernel killed .*)")
+# A job that ended like this had survived what was killed before: outcomes and, without a last line, states.
+_SURVIVED = ("ok", "time-limit", "ended-from-outside", "TIMEOUT", "CANCELLED", "PREEMPTED", "DEADLINE", "NODE_FAIL")
+# Exceptions in a process that has lost another one, or its memory.
+_FROM_A_KILL = re.compile(
+    rf"({DIED}|MemoryError|OwnerDiedError|ObjectLostError|BrokenProcessPool|ProcessExitedException)\b"
+    r"|OutOfMemoryError: (?!CUDA|HIP)|.*(SIGKILL|signal: Killed|exit code:? -9)"
 )
 
 
+def _reported_by_slurm(evidence: Evidence) -> list[tuple[Line, re.Match[str]]]:
+    return matching([*evidence.lines, *evidence.ray_lines(file="srun")], _KILLED_BY_KERNEL)
+
+
+def _survived_kills(evidence: Evidence) -> tuple[tuple[Line, ...], dict[str, str]]:
+    """The lines about processes that the kernel killed while the job went on, and the words for them."""
+    kills = evidence.memory_kills
+    lines = last_distinct([*evidence.kill_lines, *(line for line, _ in _reported_by_slurm(evidence))])
+    if not lines:
+        return (), {"kills": "", "more": ""}
+    what = f"it ran {kills.in_words}" if kills else "the kernel killed a process for memory"
+    return lines, {"kills": f"; but {what}", "more": "; request more with --mem to avoid the kills"}
+
+
+def _kernel_kill(evidence: Evidence) -> Match | None:
+    """A process that the kernel killed, as the script or Slurm reports it."""
+    end, kills = evidence.end, evidence.memory_kills
+    if (end.outcome if end else evidence.facts.state) in _SURVIVED:
+        return None
+    reported = _REPORTED_KILL.match((end.cause if end else None) or "")
+    others = _reported_by_slurm(evidence)
+    lines = last_distinct([*evidence.kill_lines, *(line for line, _ in others)])
+    if kills and (reported is None or reported["node"] == kills.node):
+        limit = f" at Slurm's limit of {kills.limit_mb} MB" if kills.limit_mb else ""
+        times = f", {kills.kills} times" if kills.kills > 1 else ""
+        killed = f": the kernel killed {kills.killed or 'a process'}{limit}{times}"
+        return Match(lines, {"killed": killed}, node=kills.node)
+    if reported:
+        return Match(lines, {"killed": f": {reported['what']}"}, node=reported["node"])
+    if others or evidence.outcome == "out-of-memory":
+        nodes = [match["node"] or match["of_srun"] for _, match in others]
+        return Match(lines, {"killed": ": the kernel killed a process"}, node=nodes[-1] if nodes else None)
+    return None
+
+
 def slurm_out_of_memory(evidence: Evidence) -> Match | None:
-    match = _KILLED_BY_SLURM(evidence)
-    error = evidence.exception
-    if match is None or error is None or re.match(rf"{DIED}|MemoryError|OutOfMemoryError", error.name):
-        return match
-    # The command failed with another exception: Ray may have survived the loss of the killed process.
-    return Match((*match.evidence, *error.evidence), sure=False, node=match.node)
+    match = _kernel_kill(evidence) or _KILLED_BY_SLURM(evidence)
+    if match is None:
+        return None
+    error = evidence.exception if evidence.outcome == "command-failed" else None
+    # After another exception: Ray may have survived the loss of the killed process.
+    sure = error is None or _FROM_A_KILL.match(f"{error.name}: {error.message}") is not None
+    lines = (*match.evidence, *(error.evidence if error else ()), *([evidence.end_line] if evidence.end_line else []))
+    return Match(lines, {"killed": ", and Slurm killed it", **match.values}, sure, match.node)
 
 
 def ray_out_of_memory(evidence: Evidence) -> Match | None:

@@ -43,7 +43,9 @@ class Rule:
 CAUSE = "{cause}"
 # In this order: what has not failed, then specific causes before general outcomes.
 RULES: tuple[Rule, ...] = (
-    Rule("not-failed", "it has not failed: the command exited with code 0", "nothing", matchers.not_failed),
+    Rule(
+        "not-failed", "it has not failed: the command exited with code 0{kills}", "nothing{more}", matchers.not_failed
+    ),
     Rule(
         "not-needed",
         "it has not failed: an earlier link ended the chain, so it never ran",
@@ -59,16 +61,17 @@ RULES: tuple[Rule, ...] = (
     Rule("waiting", "still pending: {why}", "`squeue --start` may show the estimated start time", matchers.pending),
     Rule(
         "running",
-        "it has not failed: still running",
+        "it has not failed: still running{kills}",
         "`slurm-launch status` shows its progress",
         matchers.running,
     ),
     # Memory
     Rule(
         "out-of-memory",
-        f"the job {describe_end('OUT_OF_MEMORY')}{{at}}, and Slurm killed it",
+        f"the job {describe_end('OUT_OF_MEMORY')}{{at}}{{killed}}",
         "request more with --mem{asked}; or let Ray use less: --object-store-memory, fewer concurrent tasks",
         matchers.slurm_out_of_memory,
+        ("out of memory on ", "the kernel killed ", "at Slurm's limit", "request more memory with --mem"),
     ),
     Rule(
         "ray-out-of-memory",

@@ -17,9 +17,9 @@ from slurm_launch.rehearsal.job import RehearsalFolder, RehearsedJob, fill, node
 from slurm_launch.rehearsal.option_parser import CommandOptions
 
 _WITH_VALUE = """chdir cpu-bind cpus-per-task distribution error exclude export gpus-per-node gpus-per-task gres
-het-group input job-name jobid mem mem-bind mem-per-cpu mem-per-gpu mpi nodelist nodes ntasks ntasks-per-node output
+het-group input job-name jobid mem mem-bind mem-per-cpu mem-per-gpu mpi network nodelist nodes ntasks ntasks-per-node output
 relative time wait"""
-_WITHOUT_VALUE = "exact exclusive help kill-on-bad-exit label overlap quiet unbuffered verbose whole"
+_WITHOUT_VALUE = "exact exclusive help kill-on-bad-exit label no-kill overlap quiet unbuffered verbose whole"
 # The options of Pyxis: accepted, so that the script runs unchanged, but no container is started.
 _PYXIS = "container-image container-mounts container-name container-workdir container-env container-save"
 _PYXIS_WITHOUT_VALUE = " ".join(
@@ -62,8 +62,8 @@ def _nodes(options: Mapping[str, str], job: RehearsedJob) -> list[str]:
     listed, excluded = _hosts(options.get("nodelist")), _hosts(options.get("exclude"))
     usable = [node for node in allocated[int(options.get("relative", "0")) :] if node not in excluded]
     per_node = OPTIONS.number(options, "ntasks-per-node", 0)
-    count = OPTIONS.number(options, "nodes", int(os.environ["SLURM_NNODES"]))
-    tasks = OPTIONS.number(options, "ntasks", per_node * count or int(os.environ["SLURM_NTASKS"]))
+    count = OPTIONS.number(options, "nodes", int(os.environ.get("SLURM_NNODES", len(allocated))))
+    tasks = OPTIONS.number(options, "ntasks", per_node * count or int(os.environ.get("SLURM_NTASKS", count)))
     if count > tasks:
         print(
             f"srun: Warning: can't run {tasks} processes on {count} nodes, setting nnodes to {tasks}", file=sys.stderr

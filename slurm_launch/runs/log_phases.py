@@ -93,6 +93,35 @@ def _before(time: datetime, seconds: int | None) -> datetime | None:
     return None
 
 
+@dataclass(frozen=True)
+class MemoryKills:
+    """What the kernel has killed at the memory limit of one step of a job on one node."""
+
+    node: str
+    limit_mb: int | None  # None: unknown
+    killed: str | None  # name of the process, of several the last; None: unknown
+    kills: int  # so far
+    step: str | None = None  # batch: the command's own; None: that of the node's Ray
+
+    @property
+    def in_words(self) -> str:
+        """`out of memory on n2 (limit 2000M): ray::hog killed, 3 times`."""
+        limit = f" (limit {self.limit_mb}M)" if self.limit_mb else ""
+        times = f", {self.kills} times" if self.kills > 1 else ""
+        return f"out of memory on {self.node}{limit}: {self.killed or 'a process'} killed{times}"
+
+
+def kills_of(phase: Phase) -> MemoryKills:
+    killed = phase.value("killed")
+    return MemoryKills(
+        phase.value("node") or "?",
+        number((phase.value("limit") or "").removesuffix("M")) or None,
+        None if killed == "unknown" else killed,
+        number(phase.value("kills")) or 1,
+        phase.value("step"),
+    )
+
+
 @dataclass
 class Attempt:
     """One attempt of a job, from its start to its end, according to the log."""
@@ -110,6 +139,7 @@ class Attempt:
     joined: dict[str, datetime] = field(default_factory=dict)  # time by node
     lost: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    memory_kills: dict[tuple[str, str | None], MemoryKills] = field(default_factory=dict)  # by node and step
     saving: bool = False  # the time limit is near, and the command was asked to save its work
     times: dict[str, datetime] = field(default_factory=dict)  # by name of the phase
     end: End | None = None
@@ -144,6 +174,10 @@ class Attempt:
             self.lost.append(phase.value("node") or "?")
         elif phase.name == "warning":
             self.warnings.append(phase.rest)
+        elif phase.name == "out-of-memory":
+            kills = kills_of(phase)
+            self.memory_kills.pop((kills.node, kills.step), None)  # the last one of all comes last
+            self.memory_kills[kills.node, kills.step] = kills
         elif phase.name == "saving":
             self.saving = True
         elif phase.name == "end":
@@ -186,7 +220,9 @@ class Attempts:
         again = phase.name == "starting" and "starting" in self.last.times and not self._retried
         if self.last.end is not None or again:
             self.all.append(Attempt())
-        self._retried = phase.name == "retry"
+        if phase.name not in ("warning", "out-of-memory"):
+            # Another port: all nodes start again. With `node=`, only that node does.
+            self._retried = phase.name == "retry" and phase.value("node") is None
         self.last.take(phase)
         if phase.name == "starting":
             self._job = self._job or self.last.job

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 START_LOG = "ray-start.log"  # output of `ray start`, kept by the script
 # Shell patterns, the most relevant first.
 _OF_FAILURES = (
+    "srun*.err",
     "gcs_server.err",
     "raylet.err",
     "worker-*.err",

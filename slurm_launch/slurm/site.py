@@ -122,7 +122,8 @@ def _partition(fields: dict[str, str]) -> Partition:
         accounts=listed("AllowAccounts"),
         denied_accounts=listed("DenyAccounts") or (),
         groups=listed("AllowGroups"),
-        default_memory=any(limit(key) for key in ("DefMemPerCPU", "DefMemPerNode")),
+        default_memory=any(limit(key) for key in ("DefMemPerCPU", "DefMemPerNode"))
+        or "DefMemPerGPU=" in fields.get("JobDefaults", ""),
     )
 
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from math import inf
 
 from slurm_launch.slurm import hostlist, times
 from slurm_launch.spec import container_runtimes, hetjob
 from slurm_launch.spec.checks import BadValue
 from slurm_launch.spec.model import IDLE, SpecFields
-from slurm_launch.spec.option import ALTERNATIVES, DEPENDENCIES, IMAGE_NEED, NEEDS, flag_name, mutually_exclusive
+from slurm_launch.spec.option import (
+    ALTERNATIVES,
+    DEPENDENCIES,
+    IMAGE_NEED,
+    MEMORY,
+    NEEDS,
+    flag_name,
+    mutually_exclusive,
+)
 
 
 def check(spec: SpecFields) -> None:
@@ -21,6 +30,9 @@ def check(spec: SpecFields) -> None:
     _check_escape_hatches(spec)
     _check_needs(spec)
     hetjob.check(spec)
+    _check_requested_tasks(spec)
+    _check_requested_gpus(spec)
+    _check_requested_memory(spec)
     _check_container(spec)
 
 
@@ -127,6 +139,78 @@ def _check_escape_hatches(spec: SpecFields) -> None:
     for name, hint in (("signal", "omit --sbatch signal"), ("time", "use --time")):
         if name in spec.sbatch:
             raise BadValue(f"--signal-before and --sbatch {name} are mutually exclusive", hint)
+
+
+_PER_NODE = "use --num-gpus with the GPUs of each node, and --cpus-per-task with its CPUs"
+
+
+def hatches(spec: SpecFields) -> dict[str, str | None]:
+    """The directives of --sbatch, without those that --no-sbatch drops."""
+    return {key: text for key, text in spec.sbatch.items() if key not in spec.no_sbatch}
+
+
+def _flag(key: str, text: str | None) -> str:
+    return f"--sbatch {key}={text}" if text else f"--sbatch {key}"
+
+
+def _check_requested_tasks(spec: SpecFields) -> None:
+    """Refuse several tasks on a node: Slurm would share its resources out among them, and Ray runs in one."""
+    expected = {"ntasks-per-node": "1", "ntasks": str(hetjob.node_count(spec)), "ntasks-per-gpu": None}
+    for key, text in hatches(spec).items():
+        if key in expected and (text is None or text != expected[key]):
+            what = f"{_flag(key, text)} contradicts the script, which runs one task on each node"
+            raise BadValue(f"{what}: Ray would get that task's share of the node", f"omit it; {_PER_NODE}")
+
+
+def _check_requested_gpus(spec: SpecFields) -> None:
+    """Refuse requests for GPUs that Slurm rejects, or that the steps of the script cannot use."""
+    given, requests = hatches(spec), gpu_requests(spec)
+    nodes = max(hetjob.node_count(spec), spec.grow or 1)
+    if "gpus-per-socket" in given:
+        raise BadValue("--sbatch gpus-per-socket does not work for the script's steps", _PER_NODE)
+    if "gpus" in given and nodes > 1:
+        what = f"{_flag('gpus', given['gpus'])} is the number for all {nodes} nodes"
+        raise BadValue(f"{what}: Slurm rejects the step of a single node", _PER_NODE)
+    if len(requests) > 1:
+        first, second = list(requests.values())[:2]
+        raise BadValue(f"{first} and {second} both request GPUs, which Slurm 26.05 refuses", "use one of them")
+    if spec.gpu_directive == "gres" and "gres" in given and has_gpus(spec) and not requests:
+        gres = ":".join(filter(None, ("gpu", spec.gpu_type, str(spec.num_gpus or "N"))))
+        raise BadValue(
+            f"{_flag('gres', given['gres'])} replaces the GPUs that --gpu-directive gres requests",
+            f"write --sbatch gres={gres},{given['gres']}, or use another --gpu-directive",
+        )
+
+
+def gpu_requests(spec: SpecFields) -> dict[str, str]:
+    """The directives that request GPUs, each with the option that sets it. --sbatch replaces one of the same name."""
+    given = hatches(spec)
+    requests: dict[str, str] = {}
+    if has_gpus(spec) and spec.gpu_directive not in ("none", *spec.no_sbatch, *given):
+        requests[spec.gpu_directive] = f"--num-gpus (--{spec.gpu_directive})"
+    for key in ("gpus", "gpus-per-node", "gpus-per-task", "gres"):
+        text = given.get(key)
+        if text and (key != "gres" or re.search(r"(^|[,/:])gpu\b", text)):
+            requests[key] = _flag(key, text)
+    return requests
+
+
+def has_gpus(spec: SpecFields) -> bool:
+    """Whether --num-gpus or a worker group requests GPUs."""
+    return _is_used(spec, "num_gpus")
+
+
+def _check_requested_memory(spec: SpecFields) -> None:
+    """Refuse memory that is requested in two ways, as sbatch does. --sbatch mem replaces --mem."""
+    ways = {}
+    for name in MEMORY:
+        key = name.replace("_", "-")
+        if key in hatches(spec):
+            ways[key] = f"--sbatch {key}"
+        elif getattr(spec, name) is not None and key not in spec.no_sbatch:
+            ways[key] = flag_name(name)
+    if len(ways) > 1:
+        raise BadValue(f"{' and '.join(ways.values())} are mutually exclusive", "use one of them")
 
 
 def _check_container(spec: SpecFields) -> None:

@@ -304,7 +304,12 @@ def with_attempt(task: Task, attempt: Attempt) -> Task:
         "ended": attempt.times.get("end") if task.ended or task.state == UNKNOWN else None,
     }
     times = {name: time for name, time in from_log.items() if time} | dict(task.times)
-    return replace(task, attempt=attempt, times={name: times[name] for name in TIMES if name in times})
+    return replace(
+        task,
+        attempt=attempt,
+        times={name: times[name] for name in TIMES if name in times},
+        memory_kills=tuple(attempt.memory_kills.values()) or task.memory_kills,
+    )
 
 
 def _is_previous(attempt: Attempt, task: Task) -> bool:

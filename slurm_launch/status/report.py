@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -22,6 +23,7 @@ PARTS = (
     ("command", "command-start", "command-end"),
     ("teardown", "command-end", "ended"),
 )
+MEMORY_LINES = 5  # maximum number of nodes that are named
 
 
 def duration(seconds: float) -> str:
@@ -116,6 +118,7 @@ def _task_json(task: Task, now: datetime) -> dict[str, Any]:
         "restarts": task.restarts,
         "joined": list(attempt.joined) if attempt else [],
         "lost": attempt.lost if attempt else [],
+        "memory_kills": [asdict(kills) for kills in task.memory_kills],
         "head": attempt.head if attempt else None,
         "address": attempt.address if attempt else None,
         "client_address": attempt.client if attempt else None,
@@ -153,6 +156,7 @@ def status_rows(run: Run, task: Task, now: datetime) -> list[Row]:
         rows += _running_rows(task, now)
     if attempt and attempt.lost:
         rows.append(("lost", ", ".join(attempt.lost)))
+    rows += [("memory", text) for text in memory_lines(task)]
     rows += [("warning", text) for text in attempt.warnings] if attempt else []
     rows += [("restarts", str(task.restarts))] if task.restarts else []
     rows += _time_rows(task, now)
@@ -166,6 +170,13 @@ def status_rows(run: Run, task: Task, now: datetime) -> list[Row]:
         rows.append(("rerun", f"as {name}"))
     rows.append(("log", task.log))
     return rows
+
+
+def memory_lines(task: Task) -> list[str]:
+    """What the kernel has killed for memory: a line for each of the last nodes."""
+    lines = [kills.in_words for kills in task.memory_kills[-MEMORY_LINES:]]
+    more = len(task.memory_kills) - len(lines)
+    return [*lines, *([f"and {more} more, in the log"] if more else [])]
 
 
 def _state_row(task: Task) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
 from slurm_launch.errors import LaunchError
 from slurm_launch.runs import record as records
+from slurm_launch.runs.log_phases import MemoryKills
 from slurm_launch.runs.record import Run
 from slurm_launch.slurm import array_ids
 from slurm_launch.status.task import TIMES, UNKNOWN, Task, log_path
@@ -20,7 +21,8 @@ _KEYS = ("state", "reason", "code", "signal", "nodes", "num_nodes", "partition",
 def to_record(task: Task) -> dict[str, Any]:
     """The entry of a task in the record."""
     times = {name: task.times[name].isoformat(timespec="seconds") for name in TIMES if name in task.times}
-    return {key: getattr(task, key) for key in _KEYS} | {"times": times}
+    kills = {"memory_kills": [asdict(kills) for kills in task.memory_kills]} if task.memory_kills else {}
+    return {key: getattr(task, key) for key in _KEYS} | {"times": times} | kills
 
 
 def _from_record(run: Run, task_id: str, entry: Mapping[str, Any]) -> Task:
@@ -41,6 +43,17 @@ def _from_record(run: Run, task_id: str, entry: Mapping[str, Any]) -> Task:
         partition=_optional_text(entry["partition"]),
         restarts=int(entry["restarts"]),
         times=times,
+        memory_kills=tuple(_memory_kills(kills) for kills in entry.get("memory_kills", ())),
+    )
+
+
+def _memory_kills(entry: Mapping[str, Any]) -> MemoryKills:
+    return MemoryKills(
+        str(entry["node"]),
+        _optional_number(entry["limit_mb"]),
+        _optional_text(entry["killed"]),
+        int(entry["kills"]),
+        _optional_text(entry["step"]),
     )
 
 
@@ -67,7 +80,7 @@ def save(run: Run, tasks: Sequence[Task]) -> Run:
     A record that cannot be written is not an error: the directory may belong to another user, or the disk may be full.
     """
     before = {task.id: task for task in load(run)}
-    known = [_with_saved_times(task, before.get(task.id)) for task in tasks if task.state != UNKNOWN]
+    known = [_with_saved_details(task, before.get(task.id)) for task in tasks if task.state != UNKNOWN]
     news = [task for task in known if task.source != "record" or to_record(task) != run.tasks.get(task.id)]
     replaced = {one for task in news for one in array_ids.task_ids(task.id)}  # includes requeued tasks
     ended = {task.id: to_record(task) for task in news if task.ended}
@@ -85,8 +98,8 @@ def save(run: Run, tasks: Sequence[Task]) -> Run:
     return with_outcomes(run)
 
 
-def _with_saved_times(task: Task, before: Task | None) -> Task:
-    """The task, with the times in the record that were not looked up this time."""
+def _with_saved_details(task: Task, before: Task | None) -> Task:
+    """The task, with what the record has of its log, which may not have been read this time."""
     if before is None or (task.state, task.restarts) != (before.state, before.restarts):
         return task
-    return replace(task, times={**before.times, **task.times})
+    return replace(task, times={**before.times, **task.times}, memory_kills=task.memory_kills or before.memory_kills)

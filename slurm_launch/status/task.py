@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from slurm_launch.runs.log_phases import Attempt
+from slurm_launch.runs.log_phases import Attempt, MemoryKills
 from slurm_launch.runs.record import Run
 from slurm_launch.slurm.jobs import is_final, is_pending
 from slurm_launch.slurm.plain_words import describe_end, describe_pending_reason, describe_state
@@ -71,6 +71,7 @@ class Task:
     limit: datetime | None = None  # when the time limit is reached, while running
     restarts: int = 0
     times: Mapping[str, datetime] = field(default_factory=dict)  # those of TIMES that are known
+    memory_kills: tuple[MemoryKills, ...] = ()  # from the log or the record, the last one last
     attempt: Attempt | None = None  # from the log; None if it was not read, cannot be read or does not exist yet
     asked: bool = True  # whether slurmctld could be reached
 

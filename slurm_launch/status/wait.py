@@ -159,7 +159,8 @@ def command_code(run: Run, job: Task | JobState) -> int:
     log = log_path(run, job.id)
     end = log_phases.read_end(log, job.id)
     code = job.code
-    if job.state == UNKNOWN and end is not None:
+    # If a process of the command is killed for memory, Slurm replaces the exit code of the script.
+    if job.state in (UNKNOWN, "OUT_OF_MEMORY") and end is not None:
         code = end.code
     if code == 0 or (code is not None and (end is None or end.command_ended)):
         return code

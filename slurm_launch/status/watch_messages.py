@@ -61,6 +61,6 @@ def outcome(task: Task) -> str:
         return NOT_NEEDED_SENTENCE
     end = task.attempt.end if task.attempt else None
     if end is not None and end.command_ended and task.code:
-        return f"failed: its command exited with code {task.code}"
+        return f"failed: its command exited with code {task.code}" + (f": {end.cause}" if end.cause else "")
     words = describe_end(task.state, task.code, task.signal)
     return f"{words}: {end.cause}" if end is not None and end.cause else words

@@ -1,6 +1,10 @@
-# Resets what the environment may have changed in this shell.
+# Resets what the environment may have changed in this shell. If the job was canceled while the
+# environment was loaded, it ends here.
 reset_shell() {
-  IFS=$' \t\n'
+  reset_options
+  if [[ $slaunch_ended_by ]]; then
+    end_as_asked
+  fi
   raise_limits
   # Variables of another cluster.
   unset RAY_ADDRESS RAY_AUTH_TOKEN
@@ -23,4 +27,11 @@ reset_shell() {
 raise_limits() {
   ulimit -n hard
   ulimit -u hard
+}
+
+# Options of bash that the environment, or a file that every shell reads (BASH_ENV), may have set.
+reset_options() {
+  set +aCefuvx +o pipefail +o posix
+  shopt -u nullglob failglob dotglob nocaseglob nocasematch
+  IFS=$' \t\n'
 }

@@ -33,9 +33,6 @@ finish() {
 
 # The last line of the log.
 log_end() {
-  #% if not joins
-  [[ $slaunch_outcome != command-failed || $slaunch_cause ]] || blame_memory
-  #% endif
   if [[ $slaunch_cause && ! $slaunch_hint ]]; then
     slaunch_hint='see the lines above'
     [[ ! -d $slaunch_run.ray ]] || slaunch_hint="Ray's logs are in $slaunch_run.ray/"

@@ -9,6 +9,7 @@ run_node_if_in_step() {
 # What each node does, in its srun step. It reads orders from standard input (`go` when the head
 # runs, `stop`, `stop-and-keep-logs`) and writes messages to standard output (`up` every 5 s).
 run_node() {
+  reset_options
   slaunch_node=${SLURMD_NODENAME:-$(hostname -s)}
   slaunch_node_dir=$slaunch_dir.$((slaunch_first_index + SLURM_NODEID))
   slaunch_log=$slaunch_node_dir/ray-start.log
@@ -133,7 +134,7 @@ measure_resources() {
   ((slaunch_store <= shm)) || slaunch_store=$shm
   ((slaunch_store >= 80)) || slaunch_store=80
   slaunch_store=${slaunch_object_store:-$((slaunch_store << 20))}
-  check_gpus
+  check_resources
 }
 
 # Sets slaunch_allocated_memory, in MB, and slaunch_allocated_gpus: what Slurm's record of the job
@@ -159,8 +160,12 @@ share_of_memory() {
     /^MemTotal/ { print int($2 / 1024 * (ours < all ? ours / all : 1)) }' /proc/meminfo
 }
 
-# Warns if Ray gets fewer GPUs than the job has here.
-check_gpus() {
+# Warns if Ray gets fewer GPUs than the job has here, or too little memory to start.
+check_resources() {
+  if ((slaunch_memory < 800)); then
+    echo "warning $slaunch_node $slaunch_memory MB on $slaunch_node are hardly enough for Ray" \
+      'itself: request more with --mem'
+  fi
   if ((slaunch_gpus < slaunch_allocated_gpus)); then
     echo "warning $slaunch_node Ray gets only $slaunch_gpus of $slaunch_allocated_gpus GPUs on" \
       "$slaunch_node: Slurm gives no more to a step; request them with --num-gpus"

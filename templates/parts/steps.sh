@@ -190,7 +190,7 @@ choose_step_options() {
 # Prints what a node executes, with a NUL at its end: variables, functions, and the call of main.
 node_program() {
   slaunch_batch_pid=$$
-  echo 'set +aCefuvx +o pipefail +o posix'
+  echo 'unalias -a'
   declare -p slaunch_dir slaunch_job_dir slaunch_head_dir "slaunch_run" slaunch_token \
     slaunch_head slaunch_head_ip slaunch_port slaunch_address slaunch_interface \
     slaunch_ray_args slaunch_ray_head_args slaunch_ray_worker_args slaunch_object_store \

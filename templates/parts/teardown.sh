@@ -15,6 +15,7 @@ stop_cluster() {
   read_messages # a node may have noticed only now that memory ran out
   #% if not joins
   watch_own_memory now
+  [[ $slaunch_outcome != command-failed ]] || blame_memory
   #% endif
   rm -rf "$slaunch_job_dir"
   #% if container and container.runtime == "pyxis"

@@ -137,7 +137,6 @@ finish() {
 
 # The last line of the log.
 log_end() {
-  [[ $slaunch_outcome != command-failed || $slaunch_cause ]] || blame_memory
   if [[ $slaunch_cause && ! $slaunch_hint ]]; then
     slaunch_hint='see the lines above'
     [[ ! -d $slaunch_run.ray ]] || slaunch_hint="Ray's logs are in $slaunch_run.ray/"
@@ -210,9 +209,13 @@ pause() {
   read -r -t "$1" -u "$slaunch_clock" _ || :
 }
 
-# Resets what the environment may have changed in this shell.
+# Resets what the environment may have changed in this shell. If the job was canceled while the
+# environment was loaded, it ends here.
 reset_shell() {
-  IFS=$' \t\n'
+  reset_options
+  if [[ $slaunch_ended_by ]]; then
+    end_as_asked
+  fi
   raise_limits
   # Variables of another cluster.
   unset RAY_ADDRESS RAY_AUTH_TOKEN
@@ -233,6 +236,13 @@ reset_shell() {
 raise_limits() {
   ulimit -n hard
   ulimit -u hard
+}
+
+# Options of bash that the environment, or a file that every shell reads (BASH_ENV), may have set.
+reset_options() {
+  set +aCefuvx +o pipefail +o posix
+  shopt -u nullglob failglob dotglob nocaseglob nocasematch
+  IFS=$' \t\n'
 }
 
 # ---- Nodes and addresses ----
@@ -550,6 +560,7 @@ run_node_if_in_step() {
 # What each node does, in its srun step. It reads orders from standard input (`go` when the head
 # runs, `stop`, `stop-and-keep-logs`) and writes messages to standard output (`up` every 5 s).
 run_node() {
+  reset_options
   slaunch_node=${SLURMD_NODENAME:-$(hostname -s)}
   slaunch_node_dir=$slaunch_dir.$((slaunch_first_index + SLURM_NODEID))
   slaunch_log=$slaunch_node_dir/ray-start.log
@@ -674,7 +685,7 @@ measure_resources() {
   ((slaunch_store <= shm)) || slaunch_store=$shm
   ((slaunch_store >= 80)) || slaunch_store=80
   slaunch_store=${slaunch_object_store:-$((slaunch_store << 20))}
-  check_gpus
+  check_resources
 }
 
 # Sets slaunch_allocated_memory, in MB, and slaunch_allocated_gpus: what Slurm's record of the job
@@ -700,8 +711,12 @@ share_of_memory() {
     /^MemTotal/ { print int($2 / 1024 * (ours < all ? ours / all : 1)) }' /proc/meminfo
 }
 
-# Warns if Ray gets fewer GPUs than the job has here.
-check_gpus() {
+# Warns if Ray gets fewer GPUs than the job has here, or too little memory to start.
+check_resources() {
+  if ((slaunch_memory < 800)); then
+    echo "warning $slaunch_node $slaunch_memory MB on $slaunch_node are hardly enough for Ray" \
+      'itself: request more with --mem'
+  fi
   if ((slaunch_gpus < slaunch_allocated_gpus)); then
     echo "warning $slaunch_node Ray gets only $slaunch_gpus of $slaunch_allocated_gpus GPUs on" \
       "$slaunch_node: Slurm gives no more to a step; request them with --num-gpus"
@@ -1112,7 +1127,7 @@ choose_step_options() {
 # Prints what a node executes, with a NUL at its end: variables, functions, and the call of main.
 node_program() {
   slaunch_batch_pid=$$
-  echo 'set +aCefuvx +o pipefail +o posix'
+  echo 'unalias -a'
   declare -p slaunch_dir slaunch_job_dir slaunch_head_dir "slaunch_run" slaunch_token \
     slaunch_head slaunch_head_ip slaunch_port slaunch_address slaunch_interface \
     slaunch_ray_args slaunch_ray_head_args slaunch_ray_worker_args slaunch_object_store \
@@ -1464,6 +1479,7 @@ stop_cluster() {
   stop_steps "$order"
   read_messages # a node may have noticed only now that memory ran out
   watch_own_memory now
+  [[ $slaunch_outcome != command-failed ]] || blame_memory
   rm -rf "$slaunch_job_dir"
 }
 
@@ -1555,7 +1571,8 @@ slaunch_functions=$(own_functions)
 set_up_exit_and_signals
 # Not in a function, where `declare` would make variables local. The last line is for syntax errors.
 eval "$slaunch_environment"$'\n:' || environment_failed 'the environment has a syntax error'
-# The environment may have set options, and have functions with the names of ours.
+# The environment may have set options, and have aliases and functions with the names of ours.
 set +aCefuvx +o pipefail +o posix
+unalias -a
 eval "$slaunch_functions"
 main

@@ -95,13 +95,16 @@ start_step n1; printf 'AFTER\\n'; trap - EXIT"""
 
 def test_what_a_node_is_told(tmp_path: Path) -> None:
     """The program for a node, token included, goes through its standard input: srun's arguments have none of it."""
+    (tmp_path / "srun").write_text('#!/bin/bash\nprintf "%s\\n" "$@" >arguments\nexec "${@: -3}"\n')
+    (tmp_path / "srun").chmod(0o755)
     code = f"""{SCRIPT}
-srun() {{ printf '%s\\n' "$@" >arguments; "${{@: -3}}"; }}
+PATH=$PWD:$PATH
 run_node() {{ echo "TOKEN $slaunch_token INDEX $slaunch_first_index SETTING ${{slaunch_ray_args[*]}}"; }}
 slaunch_functions=$(own_functions)
 reset_steps
 slaunch_job_dir=$PWD slaunch_token=secret SLURM_JOB_CPUS_PER_NODE='2(x3)' slaunch_ray_args=("it's" 'a b')
 slaunch_dir=d slaunch_head_dir=d.0 slaunch_head=n1 slaunch_head_ip=10.0.0.1 slaunch_port=1 slaunch_address=10.0.0.1:1
+slaunch_allocations=() slaunch_fabric_options=()
 mkfifo messages && exec {{slaunch_messages}}<>messages
 for node in n1 n2; do start_step "$node"; read -r -t 9 -u "$slaunch_messages" line; echo "$line"; done
 trap - EXIT"""

@@ -16,9 +16,9 @@ from tests.testbed import Cluster, unavailable_reason, venv_binds
 SUITE = os.environ.get("TESTBED_SUITE", "host")
 
 
-def need_cluster(accounting: bool = False) -> None:
+def need_cluster(accounting: bool = False, cgroups: bool = False) -> None:
     """Skip if no cluster can run here. In CI fail instead: a skip would go unnoticed."""
-    reason = unavailable_reason(accounting)
+    reason = unavailable_reason(accounting, cgroups=cgroups)
     if reason is None and not (VENV / "bin/ray").exists():
         reason = f"no Ray in {VENV}: run `make test`"
     if reason and os.environ.get("CI"):

@@ -80,10 +80,8 @@ class Job:
         raise AssertionError(f"{text!r} did not appear within {timeout} s:\n{self.log}")
 
 
-def submit(
-    cluster: Cluster, *, user: str = "alice", ray: Path = VENV, sbatch: tuple[str, ...] = (), **options: Any
-) -> Job:
-    """Render a script with these options and submit it; `ray` is the virtual environment with Ray."""
+def write(cluster: Cluster, *, user: str = "alice", ray: Path = VENV, **options: Any) -> Job:
+    """Write a script with these options, for a job without an ID; `ray` is the virtual environment with Ray."""
     # The dashboard is a fifth of the work of a bring-up; tests that need it enable it.
     options = {"exp_name": "test", "cpus_per_task": 1, "command": "true", "dashboard": False, **options}
     options["load_env"] = [f"export PATH={shlex.quote(str(ray / 'bin'))}:$PATH", *options.get("load_env", [])]
@@ -91,9 +89,16 @@ def submit(
     name = f"{spec.exp_name}-{next(_numbers)}"
     text = render_script(spec, name=name, when=datetime(2026, 11, 16, tzinfo=timezone.utc))
     cluster.run(["tee", f"{name}.sh"], user=user, stdin=text, check=True)
-    result = cluster.run(["sbatch", "--parsable", *sbatch, f"{name}.sh"], user=user)
+    return Job(cluster, "", name, user)
+
+
+def submit(cluster: Cluster, *, arguments: tuple[str, ...] = (), **options: Any) -> Job:
+    """Write a script with these options and submit it, with additional arguments for sbatch."""
+    job = write(cluster, **options)
+    result = cluster.run(["sbatch", "--parsable", *arguments, f"{job.name}.sh"], user=job.user)
     assert result.returncode == 0, result.stderr
-    return Job(cluster, result.stdout.strip(), name, user)
+    job.id = result.stdout.strip()
+    return job
 
 
 def run(cluster: Cluster, timeout: float = 90, **options: Any) -> Job:

@@ -45,7 +45,7 @@ def seen(job: Job) -> Any:
 
 @pytest.mark.parametrize("count", [1, 3, 6])
 def test_ray_has_exactly_the_allocated_nodes(cluster: Cluster, count: int) -> None:
-    job = run(cluster, num_nodes=count, cpus_per_task=2, mem="600M", num_gpus=1, dashboard=True, command=LOOK)
+    job = run(cluster, num_nodes=count, cpus_per_task=2, mem="1500M", num_gpus=1, dashboard=True, command=LOOK)
     assert (job.state["JobState"], job.code) == ("COMPLETED", 0), job.log
     found = seen(job)
     assert sorted(found["nodes"]) == [f"n{i}" for i in range(1, count + 1)]
@@ -55,7 +55,7 @@ def test_ray_has_exactly_the_allocated_nodes(cluster: Cluster, count: int) -> No
         assert node["ip"] == cluster.address(name, 4)
         assert node["CPU"] == 2
         assert node["GPU"] == 1
-        assert node["memory"] + node["object_store_memory"] == 600 * 2**20
+        assert node["memory"] + node["object_store_memory"] == 1500 * 2**20
     assert job.phases[0] == "starting"
     assert job.phases[-4:] == ["ready", "command", "stopping", "end"]
     assert job.end["outcome"] == "ok"
@@ -64,10 +64,10 @@ def test_ray_has_exactly_the_allocated_nodes(cluster: Cluster, count: int) -> No
 @pytest.mark.parametrize(
     ("options", "cpus", "gpus", "megabytes"),
     [
-        ({"mem_per_cpu": "300M", "cpus_per_task": 3}, 3, 0, 900),
-        ({"mem_per_gpu": "400M", "num_gpus": 2, "gpu_directive": "gres"}, 1, 2, 800),
-        ({"num_gpus": 2, "gpu_directive": "gpus-per-task", "mem": "500M"}, 1, 2, 500),
-        ({"exclusive": True, "mem": "700M", "num_gpus": 2, "cpus_per_task": 2}, 8, 2, 700),
+        ({"mem_per_cpu": "500M", "cpus_per_task": 3}, 3, 0, 1500),
+        ({"mem_per_gpu": "700M", "num_gpus": 2, "gpu_directive": "gres"}, 1, 2, 1400),
+        ({"num_gpus": 2, "gpu_directive": "gpus-per-task", "mem": "1500M"}, 1, 2, 1500),
+        ({"exclusive": True, "mem": "1700M", "num_gpus": 2, "cpus_per_task": 2}, 8, 2, 1700),
     ],
     ids=["mem-per-cpu", "mem-per-gpu", "gpus-per-task", "exclusive"],
 )
@@ -85,7 +85,7 @@ def test_whatever_way_it_was_asked_for(
 def test_nodes_that_differ(make_cluster: Callable[..., Cluster]) -> None:
     """Whole nodes of different sizes: each Ray gets what its own node has."""
     cluster = make_cluster(nodes=2, node_options={"n2": NodeOptions(cpus=4, gpus=1)})
-    job = run(cluster, num_nodes=2, exclusive=True, mem="600M", command=LOOK)
+    job = run(cluster, num_nodes=2, exclusive=True, mem="1500M", command=LOOK)
     assert job.code == 0, job.log
     assert {name: node["CPU"] for name, node in seen(job)["nodes"].items()} == {"n1": 8, "n2": 4}
 

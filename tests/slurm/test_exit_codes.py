@@ -86,7 +86,7 @@ for node, names_there in sorted(ray.get([on_node.remote() for _ in range(2)])):
 
 def test_variables_of_any_name_reach_the_command_and_the_nodes(cluster: Cluster) -> None:
     """Every word of the script that is not prefixed is a variable of the user's, exported before anything starts."""
-    words = set(re.findall(r"\b[a-z][a-z_]*\b", rendered("three-nodes"))) - {"slaunch"}
+    words = set(re.findall(r"\b[a-z][a-z0-9_]*\b", rendered("three-nodes"))) - {"slaunch"}
     names = sorted(word for word in words if not word.startswith("slaunch_"))
     assert {"node", "line", "step", "lines"} <= set(names)
     cluster.run(["tee", "names"], stdin="\n".join([*names, ""]), check=True)

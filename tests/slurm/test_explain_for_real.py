@@ -138,7 +138,7 @@ def test_slurm_ends_it(cluster: Cluster) -> None:
 
     def job(command: str = PATIENT, *sbatch: str, **options: Any) -> Job:
         return submit(
-            cluster, exp_name="broken", num_nodes=1, load_env=[standing], command=command, sbatch=sbatch, **options
+            cluster, exp_name="broken", num_nodes=1, load_env=[standing], command=command, arguments=sbatch, **options
         )
 
     first = job("exit 1").wait()

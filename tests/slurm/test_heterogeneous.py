@@ -209,7 +209,7 @@ def test_what_stands_once_holds_for_every_component(cluster: Cluster) -> None:
     """sbatch hands it on; memory too, were it not said by the CPU where a later component has none of its own."""
     job = submit(
         cluster,
-        sbatch=("--hold",),
+        arguments=("--hold",),
         time="7",
         comment="mine",
         head_mem="500M",

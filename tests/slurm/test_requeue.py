@@ -171,7 +171,7 @@ def test_a_task_of_an_array_is_requeued_alone(cluster: Cluster) -> None:
 def test_a_command_that_does_not_end_is_ended(cluster: Cluster) -> None:
     """And a job that Slurm does not requeue says so."""
     stubborn = "trap 'echo GOT USR1' USR1; trap 'echo GOT TERM; exit 1' TERM; echo UP; while :; do sleep 0.1; done"
-    job = long(cluster, signal_before=60, time="1:00:00", command=stubborn, sbatch=("--no-requeue",))
+    job = long(cluster, signal_before=60, time="1:00:00", command=stubborn, arguments=("--no-requeue",))
     job.wait_for("\nUP")
     soon = ["scontrol", "update", f"JobId={job.id}", "EndTime=now+6seconds"]
     cluster.run(soon, user="root", check=True)

@@ -63,7 +63,7 @@ ROUNDS = int(os.environ.get("SOAK_ROUNDS", "0"))
 def test_jobs_that_start_at_the_same_moment_on_the_same_nodes(cluster: Cluster, jobs: int, rounds: int) -> None:
     for _ in range(ROUNDS or rounds):
         started = [
-            submit(cluster, num_nodes=2, node="n[1-2]", mem="300M", start_timeout=120, command=ALONE)
+            submit(cluster, num_nodes=2, node="n[1-2]", mem="1200M", start_timeout=120, command=ALONE)
             for _ in range(jobs)
         ]
         for job in started:
@@ -75,8 +75,8 @@ def test_jobs_that_start_at_the_same_moment_on_the_same_nodes(cluster: Cluster, 
 def test_one_job_ends_while_the_other_works(cluster: Cluster) -> None:
     wait = "until [[ -e go ]]; do sleep 0.1; done; " + ALONE
     cluster.run(["rm", "-f", "go"])
-    stays = submit(cluster, num_nodes=2, node="n[1-2]", mem="300M", dashboard=True, command=wait).wait_for(" command ")
-    goes = run(cluster, num_nodes=2, node="n[1-2]", mem="300M", dashboard=True, command=ALONE)
+    stays = submit(cluster, num_nodes=2, node="n[1-2]", mem="1200M", dashboard=True, command=wait).wait_for(" command ")
+    goes = run(cluster, num_nodes=2, node="n[1-2]", mem="1200M", dashboard=True, command=ALONE)
     assert goes.code == 0, goes.log
     cluster.run(["touch", "go"])
     assert stays.wait().code == 0, stays.log

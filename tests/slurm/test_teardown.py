@@ -27,9 +27,10 @@ def test_scancel_gives_the_command_its_time(cluster: Cluster) -> None:
     assert job.end["outcome"] == "ended-from-outside"
 
 
-def test_scancel_while_the_environment_loads(cluster: Cluster) -> None:
+@pytest.mark.parametrize("code", ["echo LOADING; sleep 60", "echo LOADING; sleep 60; true"], ids=["fails", "goes on"])
+def test_scancel_while_the_environment_loads(cluster: Cluster, code: str) -> None:
     """It ends what is being loaded, too; that is not a failure of the environment."""
-    job = submit(cluster, num_nodes=2, load_env=["echo LOADING; sleep 60"]).wait_for("LOADING")
+    job = submit(cluster, num_nodes=2, load_env=[code]).wait_for("LOADING")
     cluster.run(["scancel", job.id], check=True)
     job.wait()
     assert (job.end["outcome"], job.end["phase"]) == ("ended-from-outside", "environment"), job.log
@@ -153,4 +154,5 @@ def test_a_job_that_the_command_submits_lives_on(cluster: Cluster) -> None:
     assert job.code == 0, job.log
     cluster.run(["touch", "over"])
     state = cluster.wait_job(cluster.path("/home/alice/inner.id").read_text().strip())
-    assert (state["JobState"], cluster.path("/home/alice/inner.out").read_text()) == ("COMPLETED", "it lives\n")
+    assert state["JobState"] == "COMPLETED", state
+    assert cluster.path("/home/alice/inner.out").read_text() == "it lives\n"

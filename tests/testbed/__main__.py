@@ -18,6 +18,9 @@ def main() -> int:
     parser.add_argument("--suite", default="host", help="a Debian release: trixie for Slurm 24.11, sid for the newest")
     parser.add_argument("--accounting", action="store_true", help="run slurmdbd and MariaDB, for sacct")
     parser.add_argument("--pyxis", action="store_true", help="add the srun options of Pyxis, see pyxis.c")
+    parser.add_argument(
+        "--no-cgroups", action="store_true", help="track processes without cgroups, and enforce nothing"
+    )
     parser.add_argument("--bind", action="append", default=[], metavar="PATH", help="a path to mount on all nodes")
     parser.add_argument(
         "--venv", action="append", default=[], metavar="PATH", help="a venv to mount, with its base Python"
@@ -31,7 +34,7 @@ def main() -> int:
     started = time.monotonic()
     binds = [*args.bind, *venv_binds(*args.venv)]
     try:
-        options = {"accounting": args.accounting, "pyxis": args.pyxis}
+        options = {"accounting": args.accounting, "pyxis": args.pyxis, "cgroups": not args.no_cgroups}
         with Cluster(args.nodes, args.families, args.suite, binds=binds, **options) as cluster:
             enter = cluster.state / "enter"
             print(f"{args.nodes} nodes up after {time.monotonic() - started:.1f} s; logs in {cluster.state}/log")

@@ -1,12 +1,14 @@
 """A real slurmctld and N slurmd on one machine, in namespaces; see Cluster.
 
 Everything runs below one process (init.sh) in its own namespaces: when it ends, the kernel removes every daemon, job,
-mount and network of the cluster. It ends with the Python process that started it, also after SIGKILL. Nothing on the
-machine is changed; the cluster writes to memory and to one folder for configuration and logs.
+mount and network of the cluster. It ends with the Python process that started it, also after SIGKILL; guard.sh then
+removes the cluster's cgroups. Nothing else on the machine is changed; the cluster writes to memory and to one folder
+for configuration and logs.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import itertools
 import os
@@ -15,12 +17,14 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from . import cgroups as cgroup_trees
 from . import config, rootfs
 from . import pyxis as pyxis_plugin
 from .config import LOGIN, USERS, NodeOptions, Settings
@@ -45,8 +49,8 @@ class Process(NamedTuple):
     host_pid: int  # in that of the test process
 
 
-def unavailable_reason(accounting: bool = False, pyxis: bool = False) -> str | None:
-    """The reason why no cluster can run on this machine, or None."""
+def unavailable_reason(accounting: bool = False, pyxis: bool = False, cgroups: bool = False) -> str | None:
+    """The reason why no cluster (with all of these) can run on this machine, or None."""
     if os.geteuid() != 0:
         return "the Slurm testbed needs root (it creates namespaces and mounts)"
     path = "/usr/sbin:/sbin:" + os.environ.get("PATH", os.defpath)
@@ -61,7 +65,7 @@ def unavailable_reason(accounting: bool = False, pyxis: bool = False) -> str | N
     done = subprocess.run(probe, capture_output=True, text=True)
     if done.returncode:
         return f"the Slurm testbed needs namespaces, which this machine refuses: {done.stderr.strip()}"
-    return None
+    return cgroup_trees.missing_reason() if cgroups else None
 
 
 def venv_binds(*venvs: str | Path) -> list[str]:
@@ -80,8 +84,11 @@ class Cluster:
     """A Slurm cluster with nodes n1, n2, ... and a login node, for a `with` block or between start() and stop().
 
     All nodes share one root file system (changes are in memory) and /home, as with NFS. Each has its own /tmp,
-    /var/tmp, /dev/shm, network, process IDs and /etc/hosts. Users: alice, bob, root. Nothing is enforced by cgroups:
-    Slurm only counts CPUs, memory and GPUs.
+    /var/tmp, /dev/shm, network, process IDs, cgroups and /etc/hosts. Users: alice, bob, root.
+
+    As on most real clusters, cgroups track the processes of a job, limit its memory, and let it open its own GPUs only
+    (fake ones: ENXIO for its own, EPERM for others). CPUs are only counted, unless they are real_cpus: by default a
+    node has more of them than the machine.
     """
 
     def __init__(
@@ -90,7 +97,7 @@ class Cluster:
         families: str = "46",
         suite: str = "host",
         cpus: int = 8,
-        memory_mb: int = 4096,
+        memory_mb: int = 8192,
         gpus: int = 2,
         tmp_size: str = "1g",
         node_options: Mapping[str, NodeOptions] | None = None,
@@ -99,10 +106,22 @@ class Cluster:
         binds: Sequence[str | Path] = (),
         slurmd_timeout: int = 15,
         slurm_conf_extra: Sequence[str] = (),
+        etc_slurm: Mapping[str, str] | None = None,
+        cgroups: bool = True,
+        threads: int = 1,
+        real_cpus: bool = False,
+        private_tmp: bool = False,
     ) -> None:
         """binds are paths of the machine to mount read-only at the same place on all nodes. suite is a Debian release
-        with another Slurm version, or "host". A line of slurm_conf_extra replaces the default with the same key. With
-        pyxis, srun has the options of Pyxis: see pyxis.c.
+        with another Slurm version, or "host". A line of slurm_conf_extra replaces the default with the same key.
+        etc_slurm are more files for /etc/slurm, such as {"prolog.sh": "#!/bin/bash..."}, or replacements of the default
+        ones. With pyxis, srun has the options of Pyxis: see pyxis.c.
+
+        Without cgroups the plugins are proctrack/linuxproc and task/none, and nothing is enforced. This is also what
+        starts on a machine without cgroup v1, with a note on stderr; settings.cgroups then is False. threads is the
+        number of CPUs per core. With real_cpus each node has the CPUs of the machine, whatever cpus and threads are,
+        and a step can use its own only (task/affinity, ConstrainCores). With private_tmp each job has its own /tmp
+        (job_container/tmpfs).
 
         Slurm needs longer than slurmd_timeout to give up on a node: with 15, a job ends as NODE_FAIL 30 to 34 s after
         the loss of a slurmd or a link; with 10 and MessageTimeout=4, after 16 to 18 s."""
@@ -116,7 +135,7 @@ class Cluster:
         self.settings = Settings(
             options=options,
             families=families,
-            cpus=cpus,
+            cpus=os.cpu_count() or 1 if real_cpus else cpus,
             memory_mb=memory_mb,
             gpus=gpus,
             tmp_size=tmp_size,
@@ -125,10 +144,17 @@ class Cluster:
             binds=[os.path.abspath(path) for path in binds],
             slurmd_timeout=slurmd_timeout,
             slurm_conf_extra=slurm_conf_extra,
+            etc_slurm=etc_slurm or {},
+            cgroups=cgroups,
+            threads=threads,
+            real_cpus=real_cpus,
+            private_tmp=private_tmp,
         )
         self._state: Path | None = None
         self._lock = -1
         self._init: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._cgroups: dict[str, Path] = {}  # by controller; those of the nodes are below
         self._pids: dict[str, int] = {}  # process 1 of each node and of the login node, in our PID namespace
         self._links_down: set[str] = set()
 
@@ -156,10 +182,16 @@ class Cluster:
             raise TestbedError("accounting works with the machine's own Slurm only")
         if self.settings.pyxis and root != Path("/"):
             raise TestbedError("the plugin for Pyxis is built for the machine's own Slurm only")
+        if self.settings.cgroups and (reason := cgroup_trees.missing_reason()):
+            print(f"note: this cluster runs without cgroups: {reason}", file=sys.stderr)
+            self.settings = dataclasses.replace(self.settings, cgroups=False)
         _remove_stale()
         self._state, self._lock = _new_state()
         try:
-            config.write_files(self.settings, root, self._state)
+            if self.settings.cgroups:
+                self._guard = cgroup_trees.guard(self._state.name)
+                self._cgroups = cgroup_trees.create(self._state.name)
+            config.write_files(self.settings, root, self._state, self._cgroups)
             if self.settings.pyxis:
                 pyxis_plugin.build(self._state)
             self._launch()
@@ -168,7 +200,8 @@ class Cluster:
             raise
 
     def stop(self) -> None:
-        """End every process of the cluster and remove its folder."""
+        """End every process of the cluster and remove its cgroups and its folder."""
+        _close(self._guard)  # it removes the cgroups, and before that it thaws frozen processes, which could not end
         if self._init is not None:
             # unshare ends after init.sh, which ends after the kernel has ended all of its descendants.
             if self._init.poll() is None:
@@ -176,11 +209,16 @@ class Cluster:
                 for pid in inside or [self._init.pid]:
                     kill(pid, signal.SIGKILL)
                 self._init.wait()
-            assert self._init.stdin is not None
-            self._init.stdin.close()
+            _close(self._init)
             self._init = None
+        removed = True
+        if self._guard is not None:
+            removed = self._guard.wait() == 0 or cgroup_trees.remove(self.state.name)
+            self._guard = None
+            self._cgroups = {}
         if self._state is not None:
-            shutil.rmtree(self._state, ignore_errors=True)
+            if removed:  # otherwise the next start tries again, as it finds the folder
+                shutil.rmtree(self._state, ignore_errors=True)
             os.close(self._lock)
             self._state = None
         self._pids.clear()
@@ -434,10 +472,15 @@ class Cluster:
                 self.run(["scancel", *jobs], user="root")
             for process in left:
                 kill(process.host_pid, signal.SIGKILL)
+            if left and self._cgroups:
+                cgroup_trees.thaw(self._cgroups["freezer"])
             lost = [node for node, state in states.items() if state.startswith(("down", "drain", "drng", "fail"))]
             if lost:
                 self.run(["scontrol", "update", f"nodename={','.join(lost)}", "state=resume"], user="root")
             time.sleep(0.1)
+        for cgroup in self._cgroups.values():
+            for node in self.nodes:
+                cgroup_trees.remove_jobs(cgroup / node)
         for folder in ("/tmp", "/var/tmp", "/dev/shm"):
             for node in self._pids:
                 _remove_owned(self.node_path(node, folder))
@@ -466,11 +509,18 @@ def _remove_stale() -> None:
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(state, ignore_errors=True)
+            if re.fullmatch(r"[\w-]+", state.name) and cgroup_trees.remove(state.name):
+                shutil.rmtree(state, ignore_errors=True)
         except OSError:
             pass  # in use
         finally:
             os.close(lock)
+
+
+def _close(process: subprocess.Popen[bytes] | None) -> None:
+    """Close the standard input of that process, which ends it."""
+    if process is not None and process.stdin is not None:
+        process.stdin.close()
 
 
 def _remove_owned(folder: Path) -> None:

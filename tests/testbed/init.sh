@@ -53,11 +53,13 @@ for user in "${USERS[@]}"; do # name:uid
   echo "$name:x:$uid:" >>/etc/group
   install -d -m 700 -o "$uid" -g "$uid" "/home/$name"
 done
-cp /testbed/{slurm,gres,cgroup}.conf /etc/slurm/
+cp /testbed/etc_slurm/* /etc/slurm/
 ((! PYXIS)) || install -m 755 /testbed/enroot.sh /usr/local/bin/enroot
 install -d -m 755 /var/spool/slurmctld "${NODES[@]/#//var/spool/slurmd/}"
 for ((i = 0; i < MAX_GPUS; i++)); do
-  mknod "/etc/slurm/gpu$i" c 1 3 # slurmd accepts device files only
+  # slurmd accepts device files only. This is the number of NVIDIA's: without the driver, open fails with ENXIO, and with
+  # EPERM for those who may not. With that of /dev/null, a job without this GPU could not open /dev/null either.
+  mknod "/etc/slurm/gpu$i" c 195 "$i"
 done
 
 hostname login
@@ -103,9 +105,20 @@ fi
 
 start_daemon slurmctld slurmctld -D
 wait_for slurmctld scontrol show config # so that the nodes register at the first attempt
+# Each entry of CGROUPS is controller=folder.
+for folder in "${CGROUPS[@]#*=}"; do
+  mkdir "${NODES[@]/#/$folder/}"
+done
+pin=()
+((! ${#PRIVATE_TMP_CPUS[@]})) || pin=(taskset --cpu-list "$(lowest_cpu "${PRIVATE_TMP_CPUS[@]}")")
 for node in "${NODES[@]}"; do
-  unshare --mount --uts --ipc --net --pid --fork --kill-child bash /testbed/node.sh "$node" \
-    </dev/null >>"/testbed/log/$node.out" 2>&1 &
+  (
+    for folder in "${CGROUPS[@]#*=}"; do
+      echo 0 >"$folder/$node/cgroup.procs" # 0: this process
+    done
+    exec "${pin[@]}" unshare --mount --uts --ipc --net --pid ${CGROUPS[0]:+--cgroup} --fork --kill-child \
+      bash /testbed/node.sh "$node"
+  ) </dev/null >>"/testbed/log/$node.out" 2>&1 &
 done
 : >/testbed/started
 

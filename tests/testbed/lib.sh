@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Functions for the cluster's init.sh and each node's node.sh. Sourced, never run.
-# BINDS (array), FAMILIES, ROUTED come from cluster.env.
+# BINDS, CGROUPS (arrays), FAMILIES, ROUTED come from cluster.env.
 
 # bind_path SOURCE TARGET: read-only, so that no job and no test can change the machine.
 bind_path() {
@@ -32,6 +32,40 @@ fresh_sys() {
   mount --rbind /sys/fs/cgroup "$1/mnt"
   mount -t sysfs sysfs "$1/sys"
   mount --move "$1/mnt" "$1/sys/fs/cgroup"
+}
+
+# own_sys: the same for a node with cgroups. It sees its own part of each hierarchy, which is the root of its cgroup
+# namespace, as if there were no others.
+own_sys() {
+  local cgroup path
+  mount -t sysfs sysfs /sys
+  mount -t tmpfs -o mode=755 tmpfs /sys/fs/cgroup
+  for cgroup in "${CGROUPS[@]%%=*}"; do
+    path=/sys/fs/cgroup/$cgroup
+    mkdir "$path"
+    mount -t cgroup -o "$cgroup" cgroup "$path"
+  done
+}
+
+# lowest_cpu CPU...: the one on which to create the mount namespaces of the nodes. job_container/tmpfs mounts that of a job
+# in that of its node, and the kernel allows this only if it has a higher number. Since Linux 6.18 each CPU counts for
+# itself: namespaces that are created later on another CPU can have lower numbers.
+lowest_cpu() {
+  local cpu
+  for cpu; do
+    # shellcheck disable=SC2016
+    if taskset --cpu-list "$cpu" unshare --mount bash -ec '
+      mount -t tmpfs tmpfs /mnt
+      : >/mnt/ns
+      for other; do
+        taskset --cpu-list "$other" unshare --mount=/mnt/ns true
+        umount /mnt/ns
+      done' bash "$@" 2>/dev/null; then
+      echo "$cpu"
+      return
+    fi
+  done
+  return 1
 }
 
 # Before the first interface is created: without duplicate address detection, IPv6 addresses are usable at once.

@@ -9,6 +9,9 @@ trap 'echo 1 >"/testbed/ended/$node"' EXIT
 . "/testbed/nodes/$node"
 . /testbed/lib.sh
 
+if ((${#PRIVATE_TMP_CPUS[@]})); then # see init.sh
+  taskset --pid --cpu-list "$(IFS=, && echo "${PRIVATE_TMP_CPUS[*]}")" $$ >/dev/null
+fi
 hostname "$node"
 net_defaults
 # The extra interfaces come first, so that `hostname -I` lists them before the main one.
@@ -38,7 +41,11 @@ else
 fi
 
 mount -t proc proc /proc
-fresh_sys ""
+if ((${#CGROUPS[@]})); then
+  own_sys
+else
+  fresh_sys ""
+fi
 fresh_tmp "" "$TMP_SIZE"
 mount --bind "/testbed/hosts/$node" /etc/hosts
 start_daemon "slurmd.$node" slurmd -D

@@ -83,3 +83,94 @@ def test_the_rules_name_options_of_the_model() -> None:
     named = {name for names in ALTERNATIVES for name in names}
     named |= set(NEEDS) | {name for need in NEEDS.values() for name in need.options}
     assert named <= set(SpecFields.model_fields)
+
+
+# Requests by --sbatch that the script's steps, one task on each node, cannot use
+
+
+def given(text: str) -> dict[str, Any]:
+    """The options of a command line without spaces in values; --sbatch is repeatable."""
+    values: dict[str, Any] = {"exp_name": "x", "command": "true", "sbatch": {}, "no_sbatch": []}
+    for flag, value in (word.split("=", 1) for word in text.split()):
+        if flag == "sbatch":
+            key, _, more = value.partition("=")
+            values["sbatch"][key] = more or None
+        elif flag == "no_sbatch":
+            values["no_sbatch"].append(value)
+        else:
+            values[flag] = int(value) if value.isdigit() else value
+    return values
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "hint"),
+    [
+        (
+            "num_nodes=2 sbatch=gpus=4",
+            "--sbatch gpus=4 is the number for all 2 nodes: Slurm rejects the step of a single node",
+            "use --num-gpus with the GPUs of each node",
+        ),
+        ("grow=2 sbatch=gpus=a100:4", "--sbatch gpus=a100:4 is the number for all 2 nodes", "use --num-gpus"),
+        ("head_cpus=1 num_nodes=2 sbatch=gpus=4", "--sbatch gpus=4 is the number for all 2 nodes", "use --num-gpus"),
+        ("sbatch=gpus-per-socket=1", "--sbatch gpus-per-socket does not work", "use --num-gpus"),
+        (
+            "num_nodes=2 sbatch=ntasks-per-node=2 sbatch=gpus-per-task=1",
+            "--sbatch ntasks-per-node=2 contradicts the script, which runs one task on each node:"
+            " Ray would get that task's share of the node",
+            "omit it; use --num-gpus with the GPUs of each node, and --cpus-per-task with its CPUs",
+        ),
+        ("num_nodes=2 sbatch=ntasks=4", "--sbatch ntasks=4 contradicts the script", "omit it; use --num-gpus"),
+        ("sbatch=ntasks=2 no_sbatch=ntasks-per-node", "--sbatch ntasks=2 contradicts the script", "omit it"),
+        ("sbatch=ntasks-per-gpu=1", "--sbatch ntasks-per-gpu=1 contradicts the script", "omit it"),
+        ("sbatch=ntasks-per-node", "--sbatch ntasks-per-node contradicts the script", "omit it"),
+        (
+            "num_gpus=2 sbatch=gres=gpu:2",
+            "--num-gpus (--gpus-per-node) and --sbatch gres=gpu:2 both request GPUs, which Slurm 26.05 refuses",
+            "use one of them",
+        ),
+        ("num_gpus=2 sbatch=gres=nvme:1,gpu:2", "--num-gpus (--gpus-per-node) and --sbatch gres=nvme:1", "use one"),
+        (
+            "num_gpus=2 gpu_directive=gres sbatch=gpus-per-node=2",
+            "--num-gpus (--gres) and --sbatch gpus-per",
+            "use one",
+        ),
+        ("num_gpus=2 sbatch=gpus=2", "--num-gpus (--gpus-per-node) and --sbatch gpus=2", "use one of them"),
+        ("sbatch=gpus-per-task=1 sbatch=gres=gpu:1", "--sbatch gpus-per-task=1 and --sbatch gres=gpu:1", "use one"),
+        (
+            "num_gpus=2 gpu_type=a100 gpu_directive=gres sbatch=gres=nvme:1",
+            "--sbatch gres=nvme:1 replaces the GPUs that --gpu-directive gres requests",
+            "write --sbatch gres=gpu:a100:2,nvme:1, or use another --gpu-directive",
+        ),
+        ("mem=4G sbatch=mem-per-cpu=1G", "--mem and --sbatch mem-per-cpu are mutually exclusive", "use one of them"),
+        ("mem_per_gpu=4G sbatch=mem=1G", "--sbatch mem and --mem-per-gpu are mutually exclusive", "use one of them"),
+        ("sbatch=mem=4G sbatch=mem-per-cpu=1G", "--sbatch mem and --sbatch mem-per-cpu are", "use one of them"),
+    ],
+)
+def test_requests_that_cannot_work(options: str, message: str, hint: str) -> None:
+    told, what_to_do = problem(**given(options))
+    assert told.startswith(message)
+    assert what_to_do.startswith(hint)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "sbatch=gpus=4",
+        "num_nodes=2 sbatch=gpus-per-node=4",
+        "num_nodes=2 sbatch=gpus-per-task=4",
+        "num_nodes=2 num_gpus=2 sbatch=gpus-per-node=4",  # replaces the other
+        "num_nodes=2 num_gpus=4 gpu_directive=none sbatch=gres=gpu:4",
+        "num_nodes=2 num_gpus=4 no_sbatch=gpus-per-node sbatch=gres=gpu:4",
+        "num_nodes=2 num_gpus=4 sbatch=gres=nvme:1",
+        "num_nodes=2 num_gpus=4 gpu_directive=gres sbatch=gres=gpu:4,nvme:1",
+        "num_nodes=2 sbatch=gres=shard:2",
+        "num_nodes=2 sbatch=ntasks-per-node=1 sbatch=ntasks=2",
+        "mem=4G sbatch=mem=8G",
+        "mem=4G no_sbatch=mem sbatch=mem-per-cpu=1G",
+        "num_nodes=2 sbatch=gpus=4 no_sbatch=gpus",  # of a profile, say
+        "num_nodes=2 sbatch=ntasks=4 no_sbatch=ntasks",
+        "sbatch=mem-per-cpu=1G sbatch=mem-bind=local",
+    ],
+)
+def test_requests_that_work(options: str) -> None:
+    assert LaunchSpec(**given(options))

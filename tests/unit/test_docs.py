@@ -171,7 +171,7 @@ def test_no_page_tells_where_it_was_written(page: str) -> None:
 
 
 def test_the_exit_codes_are_those_of_the_script() -> None:
-    used = set(re.findall(r"\b(?:finish|give_up|set_outcome) (7\d) ([a-z-]+)", TEMPLATES))
+    used = set(re.findall(r"\b(?:finish|give_up|set_outcome) (7\d|80) ([a-z-]+)", TEMPLATES))
     assert len(used) > 10
     documented = {
         (code, outcome) for code, outcomes, _ in table("docs/script.md", "Exit codes") for outcome in quoted(outcomes)
@@ -180,14 +180,14 @@ def test_the_exit_codes_are_those_of_the_script() -> None:
     assert documented == used
     header = re.search(r"\n# Exit codes: (.*?)\n# spec", TEMPLATES, re.DOTALL)
     assert header
-    assert set(re.findall(r"\b7\d\b", header[1])) == {code for code, _ in used}
-    failures = set(re.findall(r"\| (7\d) \|", PAGES["docs/failures.md"]))
+    assert set(re.findall(r"\b(?:7\d|80)\b", header[1])) == {code for code, _ in used}
+    failures = set(re.findall(r"\| (7\d|80) \|", PAGES["docs/failures.md"]))
     assert failures == {code for code, _ in used}, "docs/failures.md tells of each"
     assert all(log_phases.End(outcome, 1).command_ended is False for _, outcome in used)
 
 
 def test_the_phases_are_those_of_the_script() -> None:
-    used = set(re.findall(r"\bsay ([a-z]+)", TEMPLATES))
+    used = set(re.findall(r"\bsay ([a-z-]+)", TEMPLATES))
     documented = {phase for first, *_ in table("docs/script.md", "The log") for phase in quoted(first)}
     assert documented == used
 
@@ -202,11 +202,12 @@ class Shown(dict[str, str]):
     """What the documentation has in the place of a rule's values."""
 
     def __missing__(self, name: str) -> str:
-        return "" if name in ("at", "place", "asked", "time", "versions", "more") else name.upper()
+        return "" if name in ("at", "place", "asked", "time", "versions", "more", "kills") else name.upper()
 
 
 def test_the_causes_are_those_of_explain() -> None:
-    shown = Shown(cause="the script's own words", hint="the script's own words")
+    killed = ": the kernel killed PROCESS at Slurm's limit of N MB"
+    shown = Shown(cause="the script's own words", hint="the script's own words", killed=killed)
     documented = [
         (quoted(cause)[0], sentence, advice) for cause, sentence, _, advice, _ in table("docs/explain.md", "The causes")
     ]

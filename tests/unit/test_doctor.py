@@ -45,6 +45,8 @@ class TestParsers:
         found = slurm_site.parse_partitions(text)[0]
         assert (found.max_nodes, found.root_only, found.denied_accounts) == (4, True, ("x", "y"))
         assert found.groups == ("gpu",)
+        text = answers.PARTITIONS.replace("JobDefaults=(null)", "JobDefaults=DefCpuPerGPU=4,DefMemPerGPU=8000", 1)
+        assert [partition.default_memory for partition in slurm_site.parse_partitions(text)] == [True, False]
 
     def test_nodes(self) -> None:
         first, second = slurm_site.parse_nodes(answers.NODES)
@@ -102,7 +104,12 @@ class TestSlurm:
         assert first.text == "main: default, 2 nodes, no time limit, up to 2 GPUs per node"
         assert second.text == "short: 2 nodes, time limit 00:01:00, up to 2 GPUs per node"
         assert "pending forever" in limits.text
-        assert one(findings, "memory").text.startswith("allocated by Slurm; default 512 MB per CPU")
+        memory = one(findings, "memory")
+        assert (
+            memory.text == "allocated by Slurm; a job that requests none gets 512 MB per CPU; not enforced by a cgroup"
+        )
+        assert (memory.status, "OOM killer may kill your job" in str(memory.hint)) == ("note", True)
+        assert not {"switch", "power-saving", "queue", "temp-dir"} & {finding.about for finding in findings}
         assert one(findings, "kill-wait").status == "note"
         assert about(findings, "preemption") == []
 
@@ -216,8 +223,12 @@ class TestSlurm:
         [
             (("CR_CORE_MEMORY", "CR_CORE"), "note", "not allocated by Slurm"),
             (("DefMemPerCPU            = 512", "DefMemPerNode = UNLIMITED"), "note", "gets all"),
-            (("task/none", "task/affinity,task/cgroup"), "ok", "; enforced by a cgroup"),
+            (("task/none", "task/affinity,task/cgroup"), "ok", "; enforced by a cgroup if cgroup.conf has"),
+            (("task/none", "task/cgroup\nConstrainRAMSpace = yes"), "ok", "; enforced by a cgroup"),
+            (("task/none", "task/cgroup\nConstrainRAMSpace = no"), "note", "; not enforced by a cgroup"),
             (("JobAcctGatherParams     = (null)", "JobAcctGatherParams = OverMemoryKill"), "ok", "; enforced"),
+            (("= 512", "= UNLIMITED\nJobDefaults = DefCpuPerGPU=4,DefMemPerGPU=8000"), "note", "8000 MB per GPU;"),
+            (("= 512", "= 512\nJobDefaults = DefMemPerGPU=8000"), "note", "gets 512 MB per CPU or 8000 MB per GPU;"),
         ],
     )
     def test_memory(self, change: tuple[str, str], status: str, text: str) -> None:
@@ -232,11 +243,29 @@ class TestSlurm:
     def test_how_slurm_ends_jobs(self) -> None:
         text = answers.CONFIG.replace("5 sec", "30 sec").replace("proctrack/linuxproc", "proctrack/cgroup")
         text = text.replace("preempt/none", "preempt/qos").replace("= OFF", "= REQUEUE")
-        text = text.replace("job_container/none", "job_container/tmpfs")
         findings = cluster_advice.check_cluster(query_fake({"scontrol show config": text}))
         assert one(findings, "kill-wait").status == one(findings, "processes").status == "ok"
         assert "by qos (requeue)" in one(findings, "preemption").text
-        assert "its own /tmp" in one(findings, "temp-dir").text
+
+    @pytest.mark.parametrize(
+        ("setting", "what", "words"),
+        [
+            ("SwitchType = switch/hpe_slingshot", "switch", "--network=job_vni,single_node_vni"),
+            ("SuspendProgram = /usr/sbin/off", "power-saving", "--wait-all-nodes=1"),
+            ("PrivateData = usage,jobs", "queue", "your own jobs only"),
+            ("JobContainerType = job_container/tmpfs", "temp-dir", "its own /tmp (job_container/tmpfs)"),
+            ("NamespaceType = namespace/tmpfs", "temp-dir", "its own /tmp (namespace/tmpfs)"),
+        ],
+    )
+    def test_what_few_sites_have(self, setting: str, what: str, words: str) -> None:
+        text = answers.CONFIG.replace("JobContainerType        = job_container/none\n", f"{setting}\n")
+        found = one(cluster_advice.check_cluster(query_fake({"scontrol show config": text})), what)
+        assert words in found.line()
+
+    @pytest.mark.parametrize("setting", ["SwitchType = switch/none", "SuspendProgram = (null)", "PrivateData = usage"])
+    def test_what_most_sites_have(self, setting: str) -> None:
+        findings = cluster_advice.check_cluster(query_fake({"scontrol show config": answers.CONFIG + setting}))
+        assert not {"switch", "power-saving", "queue"} & {finding.about for finding in findings}
 
 
 class TestContainers:

@@ -157,6 +157,20 @@ def test_a_line_of_a_node_is_shown_with_its_name(form: str) -> None:
             " (/home/alice/proj/lazy.py:6 in work)",
         ),
         ("out-of-memory", "the job ran out of memory on n1, and Slurm killed it"),
+        (
+            "out-of-memory.ray-task",
+            "the job ran out of memory on n2: the kernel killed ray::hog at Slurm's limit of 2000 MB, 2 times",
+        ),
+        (
+            "out-of-memory.raylet",
+            "the job ran out of memory on n2: the kernel killed raylet at Slurm's limit of 2000 MB",
+        ),
+        ("out-of-memory.slurmstepd", "the job ran out of memory: the kernel killed a process"),
+        (
+            "not-failed.out-of-memory",
+            "it has not failed: the command exited with code 0;"
+            " but it ran out of memory on n2 (limit 2000M): ray::hog killed, 3 times",
+        ),
         ("no-space", "there is no space left on n2"),
         (
             "version-mismatch",
@@ -186,7 +200,14 @@ def test_the_sentence_names_what_is_wrong(case: str, sentence: str) -> None:
 
 
 def test_the_advice_names_what_was_requested() -> None:
-    assert "--mem (it was 4G)" in explain(facts_of("out-of-memory", spec={"mem": "4G"})).advice
+    for spec, words in (
+        ({"mem": "4G"}, "--mem (it was 4G on each node);"),
+        ({"mem": "4G", "head-mem": "1G"}, "--mem (it was 4G);"),
+        ({"mem-per-cpu": "500M"}, "--mem (--mem-per-cpu was 500M);"),
+        ({"sbatch": {"mem-per-gpu": "8G"}}, "--mem (--mem-per-gpu was 8G);"),
+        ({"sbatch": ["x"]}, "--mem;"),
+    ):
+        assert words in explain(facts_of("out-of-memory", spec=spec)).advice
     assert explain(facts_of("time-limit", spec={"time": "1:00"})).advice == "request more with --time (it was 1:00)"
 
 
@@ -201,13 +222,14 @@ def test_a_rule_knows_the_scripts_words(rule: Any) -> None:
 
 
 ENDINGS = "finish|give_up|set_outcome"
+CODES = r"(?:7\d|80)"
 
 
 def endings() -> list[tuple[str, str, str, str]]:
     """Every call that ends the script with a cause, in the templates: code, outcome, cause, hint."""
     text = r"""(?:"((?:[^"\\]|\\.|\\\n)*)"|'([^']*)')"""
     space = r"(?: \\\n)?\s+"
-    found = re.findall(rf"\b(?:{ENDINGS}) (7\d) ([a-z-]+){space}{text}(?:{space}{text})?", TEMPLATES)
+    found = re.findall(rf"\b(?:{ENDINGS}) ({CODES}) ([a-z-]+){space}{text}(?:{space}{text})?", TEMPLATES)
     return [
         (code, outcome, (one or two).replace("\\\n", ""), (three or four).replace("\\\n", ""))
         for code, outcome, one, two, three, four in found
@@ -217,7 +239,7 @@ def endings() -> list[tuple[str, str, str, str]]:
 def test_the_endings_are_found() -> None:
     """Otherwise the test below would pass with none."""
     assert len(endings()) >= 15
-    outcomes = re.findall(rf"\b(?:{ENDINGS}) 7\d ([a-z-]+)", TEMPLATES)
+    outcomes = re.findall(rf"\b(?:{ENDINGS}) {CODES} ([a-z-]+)", TEMPLATES)
     assert sorted(outcome for _, outcome, *_ in endings()) == sorted(outcomes), "each has a cause"
 
 
@@ -313,6 +335,105 @@ def test_a_kill_that_ray_survived() -> None:
     other = failed(step + trace + "ValueError: 1\n")
     assert (other.cause, other.sure) == ("out-of-memory", False), "both are shown"
     assert any("ValueError" in line for line in other.evidence)
+
+
+# Processes that the kernel killed for memory
+
+KILL = HEAD.format(2, "out-of-memory node=n2 limit=2000M killed=ray::hog kills=1")
+CRASHED = 'Traceback (most recent call last):\n  File "a.py", line 3, in <module>\n{}\n'
+DIED = CRASHED.format("ray.exceptions.WorkerCrashedError: The worker died unexpectedly")
+STEPD = (  # of 22.05, of 24.11 and later, and of srun
+    "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=4.1. Some of your processes may have been killed by"
+    " the cgroup out-of-memory handler.\n",
+    "slurmstepd: error: Detected 1 oom_kill event in StepId=4.1. Some of the step tasks have been OOM Killed.\n",
+    "slurmstepd-n2: error: Detected 3 oom_kill events in StepId=4.1. Some of the step tasks have been OOM Killed.\n",
+    "srun: error: n2: task 0: Out Of Memory\n",
+)
+
+
+def test_the_evidence_of_a_killed_task() -> None:
+    lines = explain(facts_of("out-of-memory.ray-task")).evidence
+    parts = (" out-of-memory node=n2 ", "hog.py", "WorkerCrashedError", " end outcome=command-failed ")
+    assert len(lines) == len(parts)
+    assert all(part in line for part, line in zip(parts, lines, strict=True))
+
+
+@pytest.mark.parametrize("line", STEPD)
+def test_only_slurm_reports_the_kill(line: str) -> None:
+    why = failed(DIED + line)
+    assert (why.cause, why.sure) == ("out-of-memory", True)
+    assert any(line.strip()[:40] in shown for shown in why.evidence)
+    in_files = failed(DIED, ray_logs={"n2/srun.err": line})
+    assert (in_files.cause, in_files.sure) == ("out-of-memory", True)
+    assert in_files.evidence[0].startswith("n2/srun.err:1: ")
+    assert failed(DIED).cause == "worker-died", "otherwise it is uncertain"
+    end = "its srun has ended: " + line.strip()
+    lost = HEAD.format(3, f'end outcome=node-lost code=72 phase=command node=n2 total=2s cause="n2: {end}" hint="y"')
+    why = explain(JobFacts("FAILED", code=72, files=with_log(BEGIN + lost)))
+    assert (why.cause, why.sure, why.node) == ("out-of-memory", True, "n2")
+
+
+@pytest.mark.parametrize(
+    ("error", "sure"),
+    [
+        ("ray.exceptions.ActorDiedError: The actor died", True),
+        ("ray.exceptions.OutOfMemoryError: Task was killed", True),
+        ("concurrent.futures.process.BrokenProcessPool: A process in the process pool was terminated", True),
+        ("RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.", True),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", False),
+        ("KeyError: 'name'", False),
+    ],
+)
+def test_another_exception_after_a_kill(error: str, sure: bool) -> None:
+    """Ray may have run the killed task again."""
+    why = failed(KILL + CRASHED.format(error))
+    assert (why.cause, why.sure, why.node) == ("out-of-memory", sure, "n2")
+    assert any(error[:30] in line for line in why.evidence)
+
+
+@pytest.mark.parametrize(
+    ("end", "state", "cause"),
+    [
+        ("end outcome=time-limit code=74 phase=command", "TIMEOUT", "time-limit"),
+        ("end outcome=ended-from-outside code=75 phase=command", "CANCELLED", "cancelled"),
+        ("end outcome=node-lost code=72 phase=command node=n1", "FAILED", "ray-died"),
+        ("end outcome=node-lost code=72 phase=command node=n2", "FAILED", "out-of-memory"),
+        ("end outcome=out-of-memory code=80 phase=bring-up node=n2", "FAILED", "out-of-memory"),
+        ("end outcome=ok code=0 phase=command", "OUT_OF_MEMORY", "not-failed"),
+        ("stopping", "TIMEOUT", "time-limit"),
+        ("stopping", "OUT_OF_MEMORY", "out-of-memory"),
+        ("stopping", "RUNNING", "running"),
+    ],
+)
+def test_a_kill_that_the_job_survived(end: str, state: str, cause: str) -> None:
+    """The end has another reason: the script, or Slurm, says so."""
+    why = explain(JobFacts(state, files=with_log(BEGIN + KILL + HEAD.format(3, end))))
+    assert (why.cause, why.sure) == (cause, True), why
+    if cause in ("running", "not-failed", "out-of-memory"):
+        assert "ray::hog" in why.sentence
+        assert any(" out-of-memory node=n2 " in line for line in why.evidence)
+
+
+def test_slurm_calls_a_job_out_of_memory_whose_command_succeeded() -> None:
+    end = HEAD.format(3, "end outcome=ok code=0 phase=command")
+    why = explain(JobFacts("OUT_OF_MEMORY", files=with_log(BEGIN + STEPD[1] + end)))
+    assert why.sentence == (
+        "it has not failed: the command exited with code 0; but the kernel killed a process for memory;"
+        " Slurm's state is OUT_OF_MEMORY"
+    )
+
+
+def test_a_process_whose_name_is_unknown() -> None:
+    why = failed(KILL.replace("ray::hog", "unknown").replace("2000M", "0M") + DIED)
+    assert why.sentence == "the job ran out of memory on n2: the kernel killed a process"
+
+
+def test_the_scripts_own_words_about_a_kill() -> None:
+    """The middle of a long log is not read."""
+    cause = "out of memory on n2: the kernel killed its step at Slurm's limit"
+    end = f'end outcome=out-of-memory code=80 phase=command node=n2 total=2s cause="{cause}" hint="y"'
+    why = explain(JobFacts("FAILED", code=80, files=with_log(BEGIN + HEAD.format(3, end))))
+    assert (why.sentence, why.node) == (f"the job ran {cause}", "n2")
 
 
 def test_colours_and_prefixes_of_tasks() -> None:

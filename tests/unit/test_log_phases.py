@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slurm_launch.runs import log_phases
-from slurm_launch.runs.log_phases import End
+from slurm_launch.runs.log_phases import End, MemoryKills
 
 BEGIN = "[slurm-launch] 2026-11-16T09:05:08+00:00 begin job=12\n"
 GOOD = "[slurm-launch] 2026-11-16T09:05:09+00:00 end outcome=ok code=0 total_s=3\n"
@@ -152,3 +152,58 @@ def test_the_end_of_a_long_log(tmp_path: Path) -> None:
     log.write_text(OTHER + OTHER_END + OUR_END)
     assert (end := log_phases.read_end(log, "12_3"))
     assert end.job == "12"
+
+
+# Out of memory
+
+KILL = "[slurm-launch] 2026-11-16T09:00:11+0100 out-of-memory "
+
+
+def test_what_the_kernel_killed() -> None:
+    """The last line of each step counts; the last of all comes last."""
+    attempts = log_phases.Attempts()
+    for line in (
+        *RUN.splitlines(),
+        KILL + "node=n2 limit=2000M killed=ray::hog kills=1",
+        KILL + "node=n1 limit=3000M killed=python kills=1 step=batch",
+        KILL + "node=n1 limit=0M killed=unknown kills=2",
+        KILL + "node=n2 limit=2000M killed=ray::pig kills=3",
+        KILL + "damaged",
+    ):
+        attempts.take(line)
+    assert list(attempts.last.memory_kills.values()) == [
+        MemoryKills("n1", 3000, "python", 1, "batch"),
+        MemoryKills("n1", None, None, 2),
+        MemoryKills("n2", 2000, "ray::pig", 3),
+        MemoryKills("?", None, None, 1),
+    ]
+    assert [kills.in_words for kills in attempts.last.memory_kills.values()] == [
+        "out of memory on n1 (limit 3000M): python killed",
+        "out of memory on n1: a process killed, 2 times",
+        "out of memory on n2 (limit 2000M): ray::pig killed, 3 times",
+        "out of memory on ?: a process killed",
+    ]
+    assert attempts.last.phase == "command"
+
+
+def test_a_restart_forgets_what_was_killed(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(RUN + KILL + "node=n2 limit=1M killed=x kills=1\n" + REST + RUN)
+    first, second = log_phases.read(tmp_path / "log").all
+    assert (len(first.memory_kills), len(second.memory_kills)) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("between", "attempts"),
+    [
+        ("retry port 2400 was taken in the meantime", 1),
+        ("retry port 2400 was taken in the meantime\n" + KILL + "node=n1 limit=1M killed=x kills=1", 1),
+        ("retry node=n2 attempt=2 Ray ended", 2),  # only n2 starts again: the next `starting` is a restart of the job
+        ("joined node=n1 nodes=1/2", 2),
+    ],
+)
+def test_what_announces_another_start(between: str, attempts: int) -> None:
+    found = log_phases.Attempts()
+    start = RUN.splitlines()[0]
+    for line in (start, *("[slurm-launch] 2026-11-16T09:00:05+0100 " + between).splitlines(), start):
+        found.take(line)
+    assert len(found.all) == attempts

@@ -21,6 +21,7 @@ from slurm_launch.errors import LaunchError, SlurmUnavailable
 from slurm_launch.process import Result
 from slurm_launch.runs import files as run_files
 from slurm_launch.runs import record as records
+from slurm_launch.runs.log_phases import MemoryKills
 from slurm_launch.runs.record import Run
 from slurm_launch.slurm.client import SlurmClient
 from slurm_launch.slurm.plain_words import describe_pending_reason, describe_state
@@ -348,6 +349,8 @@ def test_damaged_saved_outcomes_are_ignored(run: Run, memory: Any) -> None:
         ("times", []),
         ("state", "RUNNING"),
         ("restarts", None),
+        ("memory_kills", [{"node": "n2"}]),
+        ("memory_kills", 3),
         ("code", float("inf")),
         ("signal", float("-inf")),
     ],
@@ -744,3 +747,20 @@ def test_what_a_reason_means(reason: str, part: str) -> None:
 def test_an_unknown_reason_is_shown_verbatim(run: Run) -> None:
     task = Scripted(queue(q("12", "PENDING", reason="WaitForTheMoon", nodes=""))).one(run)
     assert task.in_words == "pending (WaitForTheMoon)"
+
+
+def test_what_the_kernel_killed_survives_the_log(run: Run) -> None:
+    kill = "[slurm-launch] 2026-11-16T11:49:00+0000 out-of-memory node=n2 limit=2000M killed=ray::hog kills=3\n"
+    Path(run.log).write_text(attempt() + kill)
+    said = Scripted(queue(q("12", "FAILED", "1:0", end="11:50:00")))
+    run = saved_outcomes.save(run, lookup.look_up(run, SlurmClient({}, said), logs=False))
+    assert "memory_kills" not in run.tasks["12"], "the log was not read"
+    run = saved_outcomes.save(run, said.look(run))
+    saved = records.read(run.record).tasks["12"]["memory_kills"]
+    assert saved == [{"node": "n2", "limit_mb": 2000, "killed": "ray::hog", "kills": 3, "step": None}]
+    again = saved_outcomes.save(run, lookup.look_up(run, SlurmClient({}, said), logs=False))
+    assert again.tasks == run.tasks, "a lookup without logs keeps it"
+    Path(run.log).write_text(attempt())  # cut off
+    assert len(Scripted().one(run).memory_kills) == 1
+    Path(run.log).unlink()
+    assert Scripted().one(run).memory_kills == (MemoryKills("n2", 2000, "ray::hog", 3),)

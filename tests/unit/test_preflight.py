@@ -98,6 +98,58 @@ partitions:
         assert "is more than the max-time" in answer.err
 
 
+class TestGpusThatRayDoesNotGet:
+    TEXT = "partitions: {gpu: {max-gpus: 4}, cpu: {max-gpus: 0}, other: {}}"
+    EXCLUSIVE = "the nodes of partition gpu have GPUs, but Ray gets none: --exclusive does not give them to the steps"
+    SHARDS = "--sbatch gres=shard:2 requests shards of a GPU, which Ray does not count; add --ray-arg=--num-gpus=1"
+
+    @pytest.mark.parametrize(
+        ("argv", "told"),
+        [
+            ("-p gpu --exclusive", EXCLUSIVE),
+            ("-p gpu --sbatch exclusive=user", EXCLUSIVE),
+            ("-p gpu", ""),
+            ("-p gpu --exclusive --num-gpus 4", ""),
+            ("-p gpu --exclusive --num-gpus 4 --gpu-directive none", ""),
+            ("-p gpu --exclusive --sbatch gres=gpu:4", ""),
+            ("-p gpu --exclusive --worker-group n=1,gpus=4", ""),
+            ("-p cpu --exclusive", ""),
+            ("-p other --exclusive", ""),
+            ("--exclusive", ""),
+            ("--sbatch gres=shard:2", SHARDS),
+            ("--sbatch gres=shard:2 --ray-arg=--num-gpus=1", ""),
+            ("--sbatch comment=shard", ""),
+        ],
+    )
+    def test_are_a_warning(self, argv: str, told: str, launcher: Launcher) -> None:
+        profile("p", self.TEXT)
+        options = (*GOOD, "--profile", "p", *argv.split())
+        answer = launcher("submit", "--dry-run", *options)
+        assert answer.code == 0, answer.err
+        warnings = [line for line in answer.err.splitlines() if line.startswith("warning: ")]
+        assert [line[9:].startswith(told) for line in warnings] == [True] * bool(told)
+        checked = json.loads(launcher("check", *options, "--json").out)["checks"]
+        notes = [check for check in checked if check["tool"] == "gpus"]
+        assert [(check["status"], check["detail"].startswith(told)) for check in notes] == [("note", True)] * bool(told)
+
+    def test_how_many_there_are(self, launcher: Launcher) -> None:
+        profile("p", self.TEXT)
+        answer = launcher("render", *GOOD, "--profile", "p", "-p", "cpu,gpu", "--exclusive")
+        assert answer.err.rstrip().endswith("add --num-gpus 4")
+
+
+def test_a_request_that_cannot_work_names_its_source(launcher: Launcher) -> None:
+    profile("p", "sbatch: {gpus: 4}")
+    answer = launcher("submit", "--dry-run", *GOOD, "-n", "2", "--profile", "p")
+    assert answer.code == 2
+    first, at, hint = answer.err.splitlines()
+    assert first.startswith("error: --sbatch gpus=4 is the number for all 2 nodes")
+    assert "p.yaml" in at
+    assert "--num-gpus" in hint
+    short = launcher("submit", "--dry-run", *GOOD, "-n", "2", "--sbatch", "G=4")
+    assert (short.code, "is not a long option of sbatch: 'G'" in short.err) == (2, True)
+
+
 class TestWhatTheOtherClusterLacks:
     MINE = ("--container-mounts", "/data", "--container-workdir", "/data", "--container-setup", "x=1")
 

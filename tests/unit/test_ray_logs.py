@@ -15,3 +15,7 @@ def test_the_files_that_may_show_a_failure() -> None:
     assert all(map(ray_logs.may_show_failure, failures))
     assert not any(map(ray_logs.may_show_failure, ("worker-1-2.out", "events.log", "zzz")))
     assert [name for name in failures if ray_logs.is_worker_log(name)] == list(failures[3:])
+
+
+def test_the_output_of_srun_is_read() -> None:
+    assert all(map(ray_logs.may_show_failure, ("srun.err", "srun-3.err")))

@@ -98,6 +98,7 @@ def test_only_the_last_lines_do_something(case: str) -> None:
         r"set_up_exit_and_signals",
         r"eval \"\$slaunch_environment\".* \|\| environment_failed '.*'",
         r"set [-+a-zA-Z ]+",
+        r"unalias -a",
         r"eval \"\$slaunch_functions\"( #.*)?",
         r"main",
     ]

@@ -503,3 +503,28 @@ def test_explain_does_not_count_unknown_tasks_as_successful(launcher: Launcher, 
     run = launched(array="0-1")
     slurm(queued(run, "FAILED", "3:0", task="_0"))
     assert "not shown: 1 more task; name one, such as 12_1\n" in launcher("explain", "12").err
+
+
+def test_what_the_kernel_killed(launcher: Launcher, launched: Any, slurm: Any) -> None:
+    run = launched()
+    kill = "[slurm-launch] 2020-03-04T09:00:20+0000 out-of-memory node={} limit=2000M killed=ray::hog kills={}\n"
+    phases = PHASES.format("2020-03-04T09:00")
+    Path(run.log).write_text(phases + kill.format("n2", 1) + kill.format("n1", 1) + kill.format("n2", 3))
+    slurm(queued(run, "RUNNING"))
+    shown = [line for line in launcher("status").out.splitlines() if line.startswith("  memory ")]
+    assert shown == [
+        "  memory     out of memory on n1 (limit 2000M): ray::hog killed",
+        "  memory     out of memory on n2 (limit 2000M): ray::hog killed, 3 times",
+    ]
+    told = json.loads(launcher("status", "--json").out)
+    assert told["memory_kills"] == told["tasks"][0]["memory_kills"]
+    assert told["memory_kills"][1] == {"node": "n2", "limit_mb": 2000, "killed": "ray::hog", "kills": 3, "step": None}
+    Path(run.log).write_text(phases + "".join(kill.format(f"n{number}", 1) for number in range(9)))
+    shown = [line for line in launcher("status").out.splitlines() if line.startswith("  memory ")]
+    assert len(shown) == report.MEMORY_LINES + 1
+    assert shown[-1] == "  memory     and 4 more, in the log"
+
+
+def test_a_run_without_kills(launcher: Launcher, launched: Any, slurm: Any) -> None:
+    slurm(queued(launched(), "PENDING"))
+    assert json.loads(launcher("status", "--json").out)["memory_kills"] == []

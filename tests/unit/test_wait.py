@@ -141,6 +141,19 @@ def test_the_log_is_the_last_source(run: Run, sacct: Any) -> None:
     assert Scripted([GONE], [sacct]).wait(run) == 0
 
 
+@pytest.mark.parametrize(("outcome", "code"), [("ok", 0), ("command-failed", 6)])
+def test_slurm_hides_the_code_of_a_command_that_lost_a_process(run: Run, outcome: str, code: int) -> None:
+    """To the kernel, for memory: then Slurm reports the state OUT_OF_MEMORY."""
+    Path(run.log).write_text(end_line(outcome, code))
+    assert Scripted([shown("OUT_OF_MEMORY", "0:125")]).wait(run) == code
+    Path(run.log).write_text(end_line("out-of-memory", 80))
+    with pytest.raises(NoCommandCode, match=r"\(exit code 80\)"):
+        Scripted([shown("OUT_OF_MEMORY", "0:125")]).wait(run)
+    Path(run.log).unlink()
+    with pytest.raises(NoCommandCode, match="ran out of memory"):
+        Scripted([shown("OUT_OF_MEMORY", "0:125")]).wait(run)
+
+
 def test_the_end_line_of_another_job_is_ignored(run: Run) -> None:
     Path(run.log).write_text(end_line("ok", 0).replace("total", "job=99 total"))
     with pytest.raises(NoCommandCode, match="left the queue; its final state is unknown"):

@@ -173,6 +173,19 @@ def test_omitted_text_is_reported(tmp_path: Path) -> None:
     assert rest == b"x\n" * 4
 
 
+KILL = "[slurm-launch] 2026-11-16T09:05:20+0000 out-of-memory node=n2 limit=2000M killed=ray::hog kills=3\n"
+KILLED = "out of memory on n2 (limit 2000M): ray::hog killed, 3 times"
+
+
+def test_what_the_kernel_killed(tmp_path: Path) -> None:
+    assert screen(snapshot(tmp_path, task("RUNNING", START + KILL)), width=90)[2] == KILLED
+    survived = task("COMPLETED", START + KILL + END.format(outcome="ok", code=0), code=0)
+    assert summary(snapshot(tmp_path, survived))[1:] == [KILLED]
+    end = END.format(outcome="command-failed", code=1).rstrip() + ' cause="out of memory on n2: x" hint="y"'
+    failed = task("FAILED", START + KILL + end, code=1)
+    assert words.outcome(failed) == "failed: its command exited with code 1: out of memory on n2: x"
+
+
 # The end
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from slurm_launch.cli.output import print_json
-from slurm_launch.cli.preflight import missing_images, old_spec, warn_lost_container, warn_lost_points
+from slurm_launch.cli.preflight import missing_images, old_spec, unused_gpus, warn_lost_container, warn_lost_points
 from slurm_launch.cli.spec_flags import FromScript, embedded_points, header_spec, read_script, resolve, verb_app
 from slurm_launch.launch import script_checks, sweep_split
 from slurm_launch.launch.script import render, sweep_tasks
@@ -45,6 +45,7 @@ def check(
     env, _ = slurm_environment.submit_env(os.environ, spec.sbatch)
     results = script_checks.check_profile(spec, resolution.site_facts)
     results += script_checks.check_script(text, spec, name, env, skip_sbatch=other_host)
+    results += [ScriptCheck("gpus", "note", text) for text in unused_gpus(spec, resolution.site_facts)]
     if len(parts) > 1:
         results.append(ScriptCheck("sweep", "note", f"the sweep is split into {len(parts)} runs; this is the first"))
     if not other_host:
