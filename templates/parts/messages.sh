@@ -90,7 +90,9 @@ note_preemption() {
 # Usage: note_kills NODE REPORT
 note_kills() {
   #% if not joins
-  slaunch_killed_on[$1]=$2
+  if [[ ! ${slaunch_killed_on[$1]-} || $2 != *killed=unknown* ]]; then
+    slaunch_killed_on[$1]=$2
+  fi
   #% endif
   say out-of-memory node="$1" "$2"
 }

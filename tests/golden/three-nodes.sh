@@ -507,12 +507,12 @@ find_kills() {
 }
 
 # Remembers the processes in this cgroup, so that the name of one that is killed is known: every
-# second if more than half of the memory is in use, otherwise every five seconds.
+# second if more than a quarter of the memory is in use, otherwise every five seconds.
 remember_processes() {
   local bytes pid pages name
   { read -r bytes <"$slaunch_cgroup/memory.current" ||
     read -r bytes <"$slaunch_cgroup/memory.usage_in_bytes"; } 2>/dev/null
-  ((SECONDS % 5 == 0 || bytes >> 20 > ${slaunch_limit:-0} / 2)) || return 0
+  ((SECONDS % 5 == 0 || bytes >> 20 > ${slaunch_limit:-0} / 4)) || return 0
   declare -gA slaunch_process_name=()
   declare -gA slaunch_process_pages=()
   while read -r pid; do
@@ -1212,7 +1212,9 @@ note_preemption() {
 # The kernel has killed something on this node, because memory ran out.
 # Usage: note_kills NODE REPORT
 note_kills() {
-  slaunch_killed_on[$1]=$2
+  if [[ ! ${slaunch_killed_on[$1]-} || $2 != *killed=unknown* ]]; then
+    slaunch_killed_on[$1]=$2
+  fi
   say out-of-memory node="$1" "$2"
 }
 

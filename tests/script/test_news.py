@@ -115,3 +115,35 @@ trap - EXIT"""
     assert "secret" not in arguments
     assert "--nodelist=n2\n" in arguments
     assert "--cpus-per-task=2\n" in arguments
+
+
+def test_silence(tmp_path: Path) -> None:
+    """A node that has not reported for slaunch_node_timeout is lost; the other has just reported."""
+    late = SCRIPT + "\nslaunch_node_timeout=2\n" + HARNESS % "echo up n2; while sleep 0.3; do echo up n1; done"
+    late = late.replace('joined="', 'kill $!; joined="')
+    done = subprocess.run(["bash", "-c", late], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
+    assert "JOINED 1: n1 LOST [n2]" in done.stdout, done.stdout
+
+
+def in_script(tmp_path: Path, code: str) -> str:
+    """What this code prints with the functions of the script."""
+    argv = ["bash", "-c", f"{SCRIPT}\n{code}\ntrap - EXIT"]
+    return subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False).stdout
+
+
+def test_harmless_lines_of_srun(tmp_path: Path) -> None:
+    lines = [
+        "srun: error: Task launch failed on node n1: Communication connection failure",
+        "srun: Warning: can't honor --ntasks-per-node set to 1: job may never run",
+    ]
+    (tmp_path / "srun-0.err").write_text("\n".join([*lines, ""]))
+    said = in_script(tmp_path, "declare -A slaunch_step_of=([n1]=0); slaunch_job_dir=.; end_of_step n1")
+    assert said == f"its srun has ended: {lines[0]}\n"
+
+
+@pytest.mark.parametrize(("exists", "hint"), [(True, "Ray's logs are in ./run.ray/"), (False, "see the lines above")])
+def test_the_hint_names_only_logs_that_exist(tmp_path: Path, exists: bool, hint: str) -> None:
+    if exists:
+        (tmp_path / "run.ray").mkdir()
+    said = in_script(tmp_path, "SLURM_JOB_ID=7 slaunch_run=./run; (finish 71 node-failed 'n2 did not start' '' n2)")
+    assert f'cause="n2 did not start" hint="{hint}"' in said

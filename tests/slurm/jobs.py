@@ -52,8 +52,9 @@ class Job:
 
     @property
     def end(self) -> dict[str, str]:
-        """The fields of the last line of the log."""
-        last = self.log.splitlines()[-1]
+        """The fields of the last line of the script; slurmstepd may append a message of its own."""
+        lines = [line for line in self.log.splitlines() if not re.match(r"slurmstepd(-\w+)?: |\[\S+ error: ", line)]
+        last = lines[-1] if lines else ""
         assert " end outcome=" in last, self.log
         return {key: plain or quoted for key, quoted, plain in re.findall(r'([a-z-]+)=(?:"([^"]*)"|(\S+))', last)}
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.slurm.jobs import OLD_RAY, VENV, Job, python, run
+from tests.slurm.jobs import OLD_RAY, VENV, Job, python, run, standing_ray
 from tests.testbed import Cluster, NodeOptions
 
 pytestmark = pytest.mark.slurm
@@ -64,3 +64,13 @@ def test_loopback_names_docker_and_a_second_network(make_cluster: Callable[..., 
 
     alone = run(cluster, num_nodes=1, ray=OLD_RAY, command=ADDRESSES)  # no other node to compare with
     assert addresses(alone)[0].startswith(("10.77.", "10.88.")), alone.log
+
+
+def test_link_local_with_global_scope(make_cluster: Callable[..., Cluster]) -> None:
+    """A link-local address is never used, even if the host name resolves to it and it claims a global scope."""
+    cluster = make_cluster(nodes=2, node_options={"n1": NodeOptions(hosts_extra=["169.254.7.7 n1"])})
+    add = ["ip", "address", "add", "169.254.7.7/16", "dev", "eth0", "scope", "global"]
+    cluster.run(add, user="root", node="n1", check=True)
+    job = run(cluster, num_nodes=2, load_env=[standing_ray(cluster)])
+    assert job.code == 0, job.log
+    assert f"address={cluster.address('n1', 4)}:" in job.log

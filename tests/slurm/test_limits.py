@@ -66,9 +66,7 @@ REQUESTS: dict[str, tuple[dict[str, Any], int, int, int]] = {
 
 def test_what_ray_is_told_is_what_the_cgroup_allows(cluster: Cluster) -> None:
     ray = recording_ray(cluster)
-    jobs = {
-        name: submit(cluster, num_nodes=2, load_env=ray, **options) for name, (options, *_) in REQUESTS.items()
-    }
+    jobs = {name: submit(cluster, num_nodes=2, load_env=ray, **options) for name, (options, *_) in REQUESTS.items()}
     for name, job in jobs.items():
         nodes = job.wait().state["NodeList"]
         expect(job, cluster.run(["scontrol", "show", "hostnames", nodes]).stdout.split(), *REQUESTS[name][1:])

@@ -69,7 +69,6 @@ def test_your_own_variables_count(make_cluster: Callable[..., Cluster]) -> None:
         assert here["NCCL_SOCKET_IFNAME"] == "eth1"
 
 
-
 def test_amd_gpus(cluster: Cluster) -> None:
     """Ray 2.45 and newer refuses Slurm's ROCR_VISIBLE_DEVICES: it is passed on as HIP_VISIBLE_DEVICES."""
     job = run(cluster, num_nodes=2, load_env=["export ROCR_VISIBLE_DEVICES=2,5"], command=SHOW)

@@ -161,7 +161,12 @@ def test_no_value_of_env_is_on_a_command_line(cluster: Cluster, recorder: str, r
     token = cluster.path("/home/alice/seen-token").read_text().strip()
     assert "srun" in steps, "it looked"
     recorded = cluster.path("/home/alice/command-lines").read_text().replace("\0", " ")
-    for words in ("srun --ntasks-per-node=1 ", "--node-name=n1 ", "--node-name=n2 ", f"{runtime} " * (runtime != "none")):
+    for words in (
+        "srun --ntasks-per-node=1 ",
+        "--node-name=n1 ",
+        "--node-name=n2 ",
+        f"{runtime} " * (runtime != "none"),
+    ):
         assert words in recorded, "it recorded"
     assert len(watch.seen) > 5
     for text in [*watch.seen, steps, recorded]:
