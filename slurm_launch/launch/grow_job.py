@@ -24,8 +24,8 @@ from slurm_launch.spec.script_header import JoinTarget
 
 # Options of the main job that the new nodes inherit, unless the user sets them.
 _INHERITED = """exclude num_gpus gpu_type gpu_directive cpus_per_task mem mem_per_cpu mem_per_gpu exclusive constraint
-licenses partition account qos time reservation chdir start_timeout node_timeout auth object_store_memory temp_dir keep_ray_logs
-sbatch no_sbatch srun_arg ray_arg ray_worker_arg run_dir"""
+licenses partition account qos time reservation chdir start_timeout node_timeout auth object_store_memory temp_dir
+keep_ray_logs sbatch no_sbatch srun_arg ray_arg ray_worker_arg run_dir"""
 # Further options that make sense for new nodes.
 _OWN = """exp_name num_nodes node dependency after after_ok after_any after_notok singleton begin deadline nice comment
 mail_user mail_type signal switches profile config"""

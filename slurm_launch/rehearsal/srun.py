@@ -17,8 +17,8 @@ from slurm_launch.rehearsal.job import RehearsalFolder, RehearsedJob, fill, node
 from slurm_launch.rehearsal.option_parser import CommandOptions
 
 _WITH_VALUE = """chdir cpu-bind cpus-per-task distribution error exclude export gpus-per-node gpus-per-task gres
-het-group input job-name jobid mem mem-bind mem-per-cpu mem-per-gpu mpi network nodelist nodes ntasks ntasks-per-node output
-relative time wait"""
+het-group input job-name jobid mem mem-bind mem-per-cpu mem-per-gpu mpi network nodelist nodes ntasks ntasks-per-node
+output relative time wait"""
 _WITHOUT_VALUE = "exact exclusive help kill-on-bad-exit label no-kill overlap quiet unbuffered verbose whole"
 # The options of Pyxis: accepted, so that the script runs unchanged, but no container is started.
 _PYXIS = "container-image container-mounts container-name container-workdir container-env container-save"

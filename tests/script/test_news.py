@@ -147,3 +147,17 @@ def test_the_hint_names_only_logs_that_exist(tmp_path: Path, exists: bool, hint:
         (tmp_path / "run.ray").mkdir()
     said = in_script(tmp_path, "SLURM_JOB_ID=7 slaunch_run=./run; (finish 71 node-failed 'n2 did not start' '' n2)")
     assert f'cause="n2 did not start" hint="{hint}"' in said
+
+
+@pytest.mark.parametrize(
+    ("version", "hip", "found"),
+    [
+        ("2.60.0", "", "HIP=2,5,7 ROCR="),
+        ("2.60.0", "2,0", "HIP=7,2 ROCR="),  # numbers of HIP are positions in the list of ROCR
+        ("2.45.0", "", "HIP=2,5,7 ROCR="),
+        ("2.44.1", "", "HIP= ROCR=2,5,7"),
+    ],
+)
+def test_which_amd_gpus(tmp_path: Path, version: str, hip: str, found: str) -> None:
+    code = f"ROCR_VISIBLE_DEVICES=2,5,7 HIP_VISIBLE_DEVICES={hip}; use_hip_for_newer_ray {version}"
+    assert in_script(tmp_path, f'{code}; echo "HIP=$HIP_VISIBLE_DEVICES ROCR=$ROCR_VISIBLE_DEVICES"') == f"{found}\n"

@@ -130,7 +130,8 @@ def test_without_a_job(cluster: Cluster) -> None:
 
 def test_ip_is_in_the_path_of_root_only(cluster: Cluster) -> None:
     """As on most clusters. The address is found all the same."""
-    hide = 'mkdir -p own; for f in /usr/bin/* /bin/*; do [[ $f == */ip ]] || ln -sf "$f" own/; done; PATH=${PATH//:*}:$PWD/own'
+    hide = 'mkdir -p own; for f in /usr/bin/* /bin/*; do [[ $f == */ip ]] || ln -sf "$f" own/; done'
+    hide += "; PATH=${PATH//:*}:$PWD/own"
     job = submit(cluster, num_nodes=2, load_env=[standing_ray(cluster), hide, "! command -v ip"]).wait()
     assert job.code == 0, job.log
     assert f"address={cluster.address('n1', 4)}:" in job.log

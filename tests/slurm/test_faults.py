@@ -53,7 +53,8 @@ def test_enough_nodes_are_left(cluster: Cluster, late: bool) -> None:
     """A node that never joined is no loss, whether it fails before the command begins or while it runs."""
     broken = wrapped_ray(
         cluster,
-        f"[[ $SLURMD_NODENAME != n3 ]] || {{ {'until [[ -e go ]]; do sleep 0.1; done;' * late} echo No such luck; exit 9; }}",
+        f'[[ $SLURMD_NODENAME == n3 ]] || exec {OLD_RAY}/bin/ray "$@"\n'
+        f"{'until [[ -e go ]]; do sleep 0.1; done;' * late} echo No such; exit 9",
         f"{OLD_RAY}/bin/ray",
     )
     command = "touch go; until grep -q 'los[t] node=n3' test-*.log; do sleep 0.1; done; echo RAN"

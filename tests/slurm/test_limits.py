@@ -1,8 +1,7 @@
-"""Contract 5: Ray gets what Slurm allocated on each node, as the step's cgroup enforces it, however it was requested."""
+"""Contract 5: Ray gets what Slurm allocated on each node, as the step's cgroup enforces it."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from typing import Any
 
@@ -172,13 +171,15 @@ def test_shards_of_a_gpu_are_a_warning(make_cluster: Callable[..., Cluster]) -> 
 
 def test_limits_of_the_login_shell_are_raised(cluster: Cluster) -> None:
     """Slurm passes on the soft limits of the shell that runs sbatch."""
-    dump = f"ulimit -u >{HOME}/processes-$SLURMD_NODENAME"
-    ray = [standing_ray(cluster), wrapped_ray(cluster, dump, ray=f"{HOME}/standing/ray")]
-    job = write(cluster, num_nodes=2, load_env=ray, command="echo LIMIT $(ulimit -Su) $(ulimit -Hu)")
-    script = shlex.quote(f"{job.name}.sh")
-    done = cluster.run(["bash", "-c", f"ulimit -Su 300; ulimit -Hu 5000; sbatch --parsable {script}"], check=True)
+    show = "echo $(ulimit -Su) $(ulimit -Hu)"
+    ray = wrapped_ray(cluster, f"{show} >{HOME}/processes-$SLURMD_NODENAME", ray=f"{HOME}/standing/ray")
+    job = write(cluster, num_nodes=2, load_env=[f"echo BEFORE $({show})", standing_ray(cluster), ray], command=show)
+    done = cluster.run(["bash", "-c", f"ulimit -Su 300; exec sbatch --parsable {job.name}.sh"], check=True)
     job.id = done.stdout.strip()
     job.wait()
-    assert "LIMIT 5000 5000" in job.output, job.log
+    (before, after) = job.output
+    assert before.startswith("BEFORE 300 "), job.log
+    hard = before.split()[-1]
+    assert after == f"{hard} {hard}"
     for node in ("n1", "n2"):
-        assert cluster.path(f"{HOME}/processes-{node}").read_text() == "5000\n"
+        assert cluster.path(f"{HOME}/processes-{node}").read_text() == f"{hard} {hard}\n"

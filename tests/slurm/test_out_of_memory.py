@@ -144,7 +144,8 @@ def test_the_monitor_of_ray_fits_the_cgroup(cluster: Cluster) -> None:
     show = "echo MONITOR ${RAY_memory_monitor_refresh_ms-} ${RAY_memory_usage_threshold-}"
     task = python(
         "import os, ray; ray.init()\n"
-        "@ray.remote\ndef seen(): return [os.environ.get(f'RAY_memory_{n}') for n in ('monitor_refresh_ms', 'usage_threshold')]\n"
+        "names = ['RAY_memory_monitor_refresh_ms', 'RAY_memory_usage_threshold']\n"
+        "@ray.remote\ndef seen(): return [os.environ.get(name) for name in names]\n"
         "print('TASK', *ray.get(seen.remote()))"
     )
     job = run(cluster, mem="1G", command=f"{show}; {task}")

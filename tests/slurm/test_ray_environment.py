@@ -6,11 +6,12 @@ import json
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.slurm.jobs import HOME, OLD_RAY, Job, python, run, standing_ray, submit, wrapped_ray
+from tests.slurm.jobs import HOME, OLD_RAY, VENV, Job, python, run, standing_ray, submit, wrapped_ray
 from tests.testbed import Cluster, NodeOptions
 
 pytestmark = pytest.mark.slurm
@@ -69,28 +70,26 @@ def test_your_own_variables_count(make_cluster: Callable[..., Cluster]) -> None:
         assert here["NCCL_SOCKET_IFNAME"] == "eth1"
 
 
-def test_amd_gpus(cluster: Cluster) -> None:
-    """Ray 2.45 and newer refuses Slurm's ROCR_VISIBLE_DEVICES: it is passed on as HIP_VISIBLE_DEVICES."""
-    job = run(cluster, num_nodes=2, load_env=["export ROCR_VISIBLE_DEVICES=2,5"], command=SHOW)
+@pytest.mark.parametrize(("ray", "name"), [(VENV, "HIP_VISIBLE_DEVICES"), (OLD_RAY, "ROCR_VISIBLE_DEVICES")])
+def test_amd_gpus(make_cluster: Callable[..., Cluster], ray: Path, name: str) -> None:
+    """Slurm sets ROCR_VISIBLE_DEVICES. Ray 2.45 and newer refuses to start with it, an older one needs it."""
+    gres = "AutoDetect=off\nNodeName=n[1-2] Name=gpu File=/etc/slurm/gpu[0-1] Flags=amd_gpu_env\n"
+    cluster = make_cluster(nodes=2, etc_slurm={"gres.conf": gres})
+    dump = f"env >{HOME}/environment-$SLURMD_NODENAME"
+    batch = 'echo "SLURM HAS SET $ROCR_VISIBLE_DEVICES"'
+    job = run(
+        cluster,
+        num_nodes=2,
+        num_gpus=2,
+        ray=ray,
+        load_env=[batch, wrapped_ray(cluster, dump, ray=f"{ray}/bin/ray")],
+        command=f"{SHOW}; env >{HOME}/environment-command",
+    )
     assert job.code == 0, job.log
-    for here in seen(job).values():
-        assert (here["HIP_VISIBLE_DEVICES"], here.get("ROCR_VISIBLE_DEVICES")) == ("2,5", None)
-
-
-def test_amd_gpus_of_which_you_chose_some(cluster: Cluster) -> None:
-    """Numbers of HIP are positions in the list of ROCR."""
-    chosen = "export ROCR_VISIBLE_DEVICES=2,5,7 HIP_VISIBLE_DEVICES=2,0"
-    job = run(cluster, num_nodes=2, load_env=[chosen], command=SHOW)
-    assert job.code == 0, job.log
-    for here in seen(job).values():
-        assert (here["HIP_VISIBLE_DEVICES"], here.get("ROCR_VISIBLE_DEVICES")) == ("7,2", None)
-
-
-def test_an_older_ray_needs_the_variable_of_slurm(cluster: Cluster) -> None:
-    job = run(cluster, num_nodes=2, ray=OLD_RAY, load_env=["export ROCR_VISIBLE_DEVICES=2,5"], command=SHOW)
-    assert job.code == 0, job.log
-    for here in seen(job).values():
-        assert (here.get("HIP_VISIBLE_DEVICES"), here["ROCR_VISIBLE_DEVICES"]) == (None, "2,5")
+    assert "SLURM HAS SET 0,1" in job.output
+    for place in ("command", "n1", "n2"):
+        lines = cluster.path(f"{HOME}/environment-{place}").read_text().splitlines()
+        assert [line for line in lines if line.startswith(("ROCR_", "HIP_"))] == [f"{name}=0,1"], place
 
 
 def failing(cluster: Cluster, node: str, times: int, message: str = "raylet crashed: error 7") -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.slurm.conftest import left_behind
-from tests.slurm.jobs import OLD_RAY, python, run, submit
+from tests.slurm.jobs import OLD_RAY, python, run, submit, write
 from tests.testbed import Cluster
 
 pytestmark = pytest.mark.slurm
@@ -156,3 +156,23 @@ def test_a_job_that_the_command_submits_lives_on(cluster: Cluster) -> None:
     state = cluster.wait_job(cluster.path("/home/alice/inner.id").read_text().strip())
     assert state["JobState"] == "COMPLETED", state
     assert cluster.path("/home/alice/inner.out").read_text() == "it lives\n"
+
+
+def test_slurm_ends_what_our_search_does_not_find(cluster: Cluster) -> None:
+    """With proctrack/cgroup, whatever a job has started ends with its step, also without our own search for processes:
+    a daemon of the command, one of a task, and one without our mark in its environment."""
+    daemon = "setsid env -i sleep 7777 </dev/null >/dev/null 2>&1 &"
+    task = python(
+        "import ray, subprocess; ray.init()\n"
+        "@ray.remote\ndef leave(): subprocess.Popen(['setsid', 'sleep', '8888'])\n"
+        "ray.get(leave.remote()); print('LEFT')"
+    )
+    job = write(cluster, num_nodes=1, command=f"{daemon} {task}")
+    edited = job.script.replace("\nown_processes() {\n", "\nown_processes() {\n  return 0\n")
+    assert edited != job.script
+    cluster.run(["tee", f"{job.name}.sh"], stdin=edited, check=True)
+    job.id = cluster.run(["sbatch", "--parsable", f"{job.name}.sh"], check=True).stdout.strip()
+    job.wait()
+    assert "LEFT" in job.output, job.log
+    left = [process for process in cluster.leftovers(10) if "7777" in process.args or "8888" in process.args]
+    assert left == []
