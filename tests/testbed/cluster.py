@@ -208,7 +208,7 @@ class Cluster:
                 inside = [pid for pid, seen in scan().items() if seen.parent == self._init.pid]
                 for pid in inside or [self._init.pid]:
                     kill(pid, signal.SIGKILL)
-                self._init.wait()
+                self._init.wait(60)
             _close(self._init)
             self._init = None
         removed = True
