@@ -74,7 +74,8 @@ on_all_nodes() {
     slaunch_next=${slaunch_group_start[slaunch_index + 1]:-$slaunch_count}
     slaunch_size=$((slaunch_next - slaunch_group_start[slaunch_index]))
     (
-      become_srun timeout "$1" srun \
+      slaunch_seconds=$1
+      become_srun \
         --het-group="$slaunch_index" \
         --nodes="$slaunch_size" \
         --ntasks="$slaunch_size" \
@@ -89,7 +90,8 @@ on_all_nodes() {
 # Usage: on_all_nodes SECONDS [OPTION...] PROGRAM...
 on_all_nodes() {
   (
-    become_srun timeout "$1" srun \
+    slaunch_seconds=$1
+    become_srun \
       --nodes="$slaunch_count" \
       --ntasks="$slaunch_count" \
       "${slaunch_srun_args[@]}" \

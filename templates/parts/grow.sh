@@ -209,7 +209,8 @@ drain_nodes() {
 run_drain() {
   choose_step_options "${slaunch_nodes[0]}"
   (
-    become_srun timeout 20 srun \
+    slaunch_seconds=20
+    become_srun \
       --nodes="$slaunch_count" \
       --ntasks="$slaunch_count" \
       "${slaunch_step_options[@]}" \

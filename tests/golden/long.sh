@@ -1048,7 +1048,7 @@ start_step() {
   (($# == 1)) || slaunch_step_options+=(--no-kill) # the loss of one node is not that of the others
   mkfifo "$slaunch_job_dir/to-$slaunch_step"
   # shellcheck disable=SC2016 # expanded on the node
-  become_srun srun \
+  become_srun \
     --nodes=$# \
     --ntasks=$# \
     --nodelist="${slaunch_nodelist%,}" \
@@ -1064,24 +1064,19 @@ start_step() {
   node_program 1>&"$slaunch_fd" 2>/dev/null # srun may have ended
 }
 
-# Replaces this shell, which must be a subshell, by an srun of the script. The words before its
-# options are srun itself, possibly with a program before it.
-# Usage: become_srun [WORD...] srun OPTION... PROGRAM...
+# Replaces this shell, which must be a subshell, by an srun of the script. It ends after
+# slaunch_seconds, if that is set.
+# Usage: become_srun OPTION... PROGRAM...
 become_srun() {
-  local slaunch_before=()
-  while [[ $1 != srun ]]; do
-    slaunch_before+=("$1")
-    shift
-  done
   forget_slurm_options
-  exec "${slaunch_before[@]}" srun \
+  exec ${slaunch_seconds:+timeout "$slaunch_seconds"} srun \
     --ntasks-per-node=1 \
     --overlap \
     --export=ALL \
     --cpu-bind=none \
     --mpi=none \
     --kill-on-bad-exit=0 \
-    "${@:2}"
+    "$@"
 }
 
 # Unsets what srun would take for options, except what identifies the job. Such variables may be
