@@ -1,10 +1,7 @@
-# Resets what the environment may have changed in this shell. If the job was canceled while the
-# environment was loaded, it ends here.
+# Resets what the environment may have changed in this shell. From here on, SIGTERM is recorded.
 reset_shell() {
   reset_options
-  if [[ $slaunch_ended_by ]]; then
-    end_as_asked
-  fi
+  trap 'slaunch_ended_by=SIGTERM' TERM
   raise_limits
   # Variables of another cluster.
   unset RAY_ADDRESS RAY_AUTH_TOKEN

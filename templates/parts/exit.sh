@@ -48,12 +48,27 @@ log_end() {
   say end "$line"
 }
 
+# The script ends without a call of finish: by an `exit` in the environment, or by SIGTERM while it
+# is loaded. Slurm sends the signal to this shell only. A trap for it would wait until the program
+# that the environment runs has ended; the trap for EXIT does not wait.
+# shellcheck disable=SC2329 # the trap calls it
+end_unexpectedly() {
+  local state=''
+  if [[ $slaunch_loading && $BASH_COMMAND != exit* ]]; then
+    state=$(timeout 2 squeue -h -t all -j "$SLURM_JOB_ID" -o %T)
+  fi
+  case $state in
+    '' | RUNNING)
+      finish 77 script-failed 'the script itself ended' \
+        'does the environment code call exit? otherwise see the lines above'
+      ;;
+  esac
+  slaunch_ended_by=SIGTERM
+  end_as_asked
+}
+
 # Usage: environment_failed WHAT
 environment_failed() {
-  # A signal may have ended what was being loaded
-  if [[ $slaunch_ended_by ]]; then
-    end_as_asked
-  fi
   finish 73 environment-failed "failed: $1" \
     'fix the environment options, or this script' "${SLURMD_NODENAME-}"
 }
@@ -76,9 +91,8 @@ set_up_exit_and_signals() {
   slaunch_restart=${SLURM_RESTART_COUNT:-0}
   #% endif
   exec {slaunch_clock}<> <(:) # a pipe without content, see pause
-  trap 'finish 77 script-failed "the script itself ended" \
-    "does the environment code call exit? otherwise see the lines above"' EXIT
-  trap 'slaunch_ended_by=SIGTERM' TERM
+  slaunch_loading=''
+  trap end_unexpectedly EXIT
   #% if joins
   trap 'slaunch_leaving="this job is about to reach its time limit"' USR1
   #% elif spec.handles_restarts

@@ -140,12 +140,27 @@ log_end() {
   say end "$line"
 }
 
+# The script ends without a call of finish: by an `exit` in the environment, or by SIGTERM while it
+# is loaded. Slurm sends the signal to this shell only. A trap for it would wait until the program
+# that the environment runs has ended; the trap for EXIT does not wait.
+# shellcheck disable=SC2329 # the trap calls it
+end_unexpectedly() {
+  local state=''
+  if [[ $slaunch_loading && $BASH_COMMAND != exit* ]]; then
+    state=$(timeout 2 squeue -h -t all -j "$SLURM_JOB_ID" -o %T)
+  fi
+  case $state in
+    '' | RUNNING)
+      finish 77 script-failed 'the script itself ended' \
+        'does the environment code call exit? otherwise see the lines above'
+      ;;
+  esac
+  slaunch_ended_by=SIGTERM
+  end_as_asked
+}
+
 # Usage: environment_failed WHAT
 environment_failed() {
-  # A signal may have ended what was being loaded
-  if [[ $slaunch_ended_by ]]; then
-    end_as_asked
-  fi
   finish 73 environment-failed "failed: $1" \
     'fix the environment options, or this script' "${SLURMD_NODENAME-}"
 }
@@ -159,9 +174,8 @@ set_up_exit_and_signals() {
   slaunch_job_dir=''
   slaunch_finishing=''
   exec {slaunch_clock}<> <(:) # a pipe without content, see pause
-  trap 'finish 77 script-failed "the script itself ended" \
-    "does the environment code call exit? otherwise see the lines above"' EXIT
-  trap 'slaunch_ended_by=SIGTERM' TERM
+  slaunch_loading=''
+  trap end_unexpectedly EXIT
   trap 'signal_command_group USR1' USR1 # from --signal
   trap 'signal_command_group USR2' USR2
   trap : PIPE # a step may be gone when an order is written to it
@@ -197,13 +211,10 @@ pause() {
   read -r -t "$1" -u "$slaunch_clock" _ || :
 }
 
-# Resets what the environment may have changed in this shell. If the job was canceled while the
-# environment was loaded, it ends here.
+# Resets what the environment may have changed in this shell. From here on, SIGTERM is recorded.
 reset_shell() {
   reset_options
-  if [[ $slaunch_ended_by ]]; then
-    end_as_asked
-  fi
+  trap 'slaunch_ended_by=SIGTERM' TERM
   raise_limits
   # Variables of another cluster.
   unset RAY_ADDRESS RAY_AUTH_TOKEN
@@ -1537,7 +1548,9 @@ own_functions() {
 slaunch_functions=$(own_functions)
 set_up_exit_and_signals
 # Not in a function, where `declare` would make variables local. The last line is for syntax errors.
+slaunch_loading=1
 eval "$slaunch_environment"$'\n:' || environment_failed 'the environment has a syntax error'
+slaunch_loading=''
 # The environment may have set options, and have aliases and functions with the names of ours.
 set +aCefuvx +o pipefail +o posix
 unalias -a

@@ -75,9 +75,10 @@ def test_a_truncated_copy_does_nothing(tmp_path: Path, cut: int) -> None:
 
 @pytest.mark.parametrize("cut", range(START + 1, len(LINES)))
 def test_a_copy_without_its_last_lines_only_says_so(tmp_path: Path, cut: int) -> None:
-    """It may load the environment, but starts nothing."""
+    """It may load the environment, and ask Slurm whether the job was canceled meanwhile, but starts nothing."""
     done = run_copy(tmp_path, LINES[:cut])
-    assert not (tmp_path / "called").exists()
+    called = tmp_path / "called"
+    assert not called.exists() or called.read_text() == "timeout 2 squeue -h -t all -j 7 -o %T\n"
     assert (done.returncode, done.stderr) == (77, "")
     (line,) = done.stdout.splitlines()
     assert 'end outcome=script-failed code=77 phase=environment job=7 total=0s cause="the script itself ended"' in line
@@ -96,7 +97,9 @@ def test_only_the_last_lines_do_something(case: str) -> None:
         r"unalias -a #.*",
         r"slaunch_functions=\$\(own_functions\)",
         r"set_up_exit_and_signals",
+        r"slaunch_loading=1",
         r"eval \"\$slaunch_environment\".* \|\| environment_failed '.*'",
+        r"slaunch_loading=''",
         r"set [-+a-zA-Z ]+",
         r"unalias -a",
         r"eval \"\$slaunch_functions\"( #.*)?",
