@@ -67,7 +67,7 @@ slaunch_attach() {
 slaunch_choose_node() {
   local slaunch_index
   slaunch_find_index
-  unset HOSTNAME
+  unset HOSTNAME VLLM_HOST_IP GLOO_SOCKET_IFNAME # those of the head
   export SLAUNCH_NODE_DIR=$slaunch_dir.$slaunch_index
   export RAY_TMPDIR=$SLAUNCH_NODE_DIR/t
   export RAY_AUTH_TOKEN_PATH=$SLAUNCH_NODE_DIR/token

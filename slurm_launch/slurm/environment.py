@@ -29,7 +29,8 @@ def outer_job_variables(env: Mapping[str, str]) -> tuple[str, ...]:
 
     SLAUNCH_RUN_DIR is also an option. A job sets it to its own folder, which must not get the files of another job.
     """
-    names = [name for name in ("SLAUNCH_NODE_DIR", "SLAUNCH_RESTART", "SLAUNCH_LINK") if name in env]
+    names = [name for name in ("SLAUNCH_NODE_DIR", "SLAUNCH_RESTART", "SLAUNCH_LINK", "SLAUNCH_SET") if name in env]
+    names += [name for name in env.get("SLAUNCH_SET", "").split() if name in env]  # such as addresses of its head
     if {"SLAUNCH_RESTART", "SLAUNCH_LINK"} & set(names) and env.get("SLAUNCH_RUN_DIR", "").endswith(".run"):
         names.append("SLAUNCH_RUN_DIR")
     return tuple(names)

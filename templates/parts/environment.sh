@@ -14,7 +14,7 @@ reset_shell() {
   export DASHBOARD_METRIC_PORT=0
   export AUTOSCALER_METRIC_PORT=0
   # The workers of a command that `uv run` starts would wait for uv to make an environment for each.
-  export RAY_ENABLE_UV_RUN_RUNTIME_ENV=${RAY_ENABLE_UV_RUN_RUNTIME_ENV:-0}
+  set_default RAY_ENABLE_UV_RUN_RUNTIME_ENV 0
   #% if not container and not joins
   command -v ray >/dev/null || environment_failed 'ray is not in PATH'
   #% endif
@@ -31,4 +31,14 @@ reset_options() {
   set +aCefuvx +o pipefail +o posix
   shopt -u nullglob failglob dotglob nocaseglob nocasematch
   IFS=$' \t\n'
+}
+
+# Exports a variable, unless you have set it. A job that is submitted from this one drops it, see
+# set_up_exit_and_signals: an address, for example, would not be its own.
+# Usage: set_default NAME VALUE
+set_default() {
+  if [[ ! ${!1-} && $2 ]]; then
+    export "$1=$2"
+    export SLAUNCH_SET="${SLAUNCH_SET-} $1"
+  fi
 }

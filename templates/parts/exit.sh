@@ -75,6 +75,9 @@ environment_failed() {
 
 # Sets the traps: from here on the script exits through finish, and signals are recorded.
 set_up_exit_and_signals() {
+  # What a job has set from which this one was submitted.
+  # shellcheck disable=SC2086 # several names
+  unset ${SLAUNCH_SET-} SLAUNCH_SET
   SECONDS=0
   slaunch_phase=environment
   slaunch_ended_by=''

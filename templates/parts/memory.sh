@@ -1,5 +1,5 @@
-# Sets slaunch_cgroup, the directory of this process's memory cgroup, and slaunch_limit, the
-# smallest limit in MB from there upwards. Both are empty where cgroups do not limit memory.
+# Sets slaunch_limit, the smallest memory limit of this process's cgroups in MB, and slaunch_cgroup,
+# the directory of its own one. They are empty if there is none.
 find_memory_cgroup() {
   local controllers path mount=/sys/fs/cgroup directory=''
   slaunch_cgroup=''
@@ -21,9 +21,11 @@ find_memory_cgroup() {
     use_limit "$directory/memory.limit_in_bytes"
     directory=${directory%/*}
   done
+  # Kills in a cgroup that Slurm has not made for the job may be those of other jobs.
+  [[ $slaunch_cgroup == */job_[0-9]*/* ]] || slaunch_cgroup=''
 }
 
-# Lowers slaunch_limit to that in the file. `max` or the largest number stands for none.
+# Lowers slaunch_limit to that in the file; `max` or a very large number means no limit.
 # Usage: use_limit FILE
 use_limit() {
   local bytes
@@ -35,17 +37,22 @@ use_limit() {
 }
 
 # True if the kernel has killed a process in this cgroup since the last look, because memory ran
-# out. Then slaunch_kill_report describes it. Looks once a second, or at once with `now`.
+# out. Then slaunch_kill_report describes it. Looks once a second, and reports only if the number
+# has doubled; with `now` it does both at once.
 # Usage: find_kills [now]
 find_kills() {
-  local line lines=()
+  local line lines=() many=$((slaunch_kills * 2))
   [[ $slaunch_cgroup ]] || return 1
-  [[ ${1-} == now ]] || ((SECONDS > ${slaunch_looked_at:--1})) || return 1
+  if [[ ${1-} == now ]]; then
+    many=$((slaunch_kills + 1))
+  elif ((SECONDS == ${slaunch_looked_at:--1})); then
+    return 1
+  fi
   slaunch_looked_at=$SECONDS
   { mapfile -t lines <"$slaunch_cgroup/memory.events" ||
     mapfile -t lines <"$slaunch_cgroup/memory.oom_control"; } 2>/dev/null
   for line in "${lines[@]}"; do
-    if [[ $line == 'oom_kill '* ]] && ((${line#* } > slaunch_kills)); then
+    if [[ $line == 'oom_kill '* ]] && ((${line#* } > 0 && ${line#* } >= many)); then
       slaunch_kills=${line#* }
       slaunch_kill_report="limit=${slaunch_limit:-0}M killed=$(name_of_killed) kills=$slaunch_kills"
       return 0
@@ -76,7 +83,7 @@ remember_processes() {
 name_of_killed() {
   local pid pages largest=0 name=unknown
   for pid in "${!slaunch_process_name[@]}"; do
-    pages=0 # of a process that is gone, or has not been reaped yet
+    pages=0 # it is gone, or a zombie
     { read -r _ pages _ <"/proc/$pid/statm"; } 2>/dev/null
     if ((pages == 0 && slaunch_process_pages[$pid] > largest)); then
       largest=${slaunch_process_pages[$pid]}

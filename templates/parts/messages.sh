@@ -90,6 +90,7 @@ note_preemption() {
 # Usage: note_kills NODE REPORT
 note_kills() {
   #% if not joins
+  slaunch_killed_at[$1]=$SECONDS
   if [[ ! ${slaunch_killed_on[$1]-} || $2 != *killed=unknown* ]]; then
     slaunch_killed_on[$1]=$2
   fi

@@ -20,6 +20,7 @@ run_node() {
   if prepare_ray; then
     run_ray
     trap '' TERM # Slurm may send it twice, and nothing interrupts the cleanup
+    report_kills now
     end_own_processes
     report_kills now
     keep_logs_if_wanted
@@ -73,15 +74,15 @@ set_ray_environment() {
 # Ray's memory monitor kills tasks when 95 % of the machine's memory is in use. With a part of the
 # machine, neighbors would trigger it, and the job's own limit never would.
 fit_memory_monitor() {
-  local total
+  local total share
   [[ $slaunch_limit ]] || return 0
   [[ ! ${RAY_memory_monitor_refresh_ms-}${RAY_memory_usage_threshold-} ]] || return 0
-  total=$(awk '/^MemTotal/ { print int($2 / 1024) }' /proc/meminfo)
-  if ((slaunch_limit * 10 < total * 9)); then
-    export RAY_memory_monitor_refresh_ms=0
+  read -r _ total _ </proc/meminfo # MemTotal, in KB
+  share=$((slaunch_limit * 950 / (total >> 10)))
+  if ((share < 855)); then # less than 90 % of the machine
+    set_default RAY_memory_monitor_refresh_ms 0
   else
-    RAY_memory_usage_threshold=$(awk "BEGIN { print 0.95 * $slaunch_limit / $total }")
-    export RAY_memory_usage_threshold
+    set_default RAY_memory_usage_threshold "0.$((share < 950 ? share : 950))"
   fi
 }
 
@@ -96,11 +97,13 @@ print(metadata.version("ray"))')
   is_at_least 2.45 "${version:-2.45}" || return 0
   IFS=, read -r -a gpus <<<"$ROCR_VISIBLE_DEVICES"
   for number in ${HIP_VISIBLE_DEVICES//,/ }; do
-    hip+=("${gpus[number]-$number}")
+    [[ $number == *[!0-9]* ]] || number=${gpus[number]-$number} # otherwise it is a UUID
+    hip+=("$number")
   done
   ((${#hip[@]})) || hip=("${gpus[@]}")
   HIP_VISIBLE_DEVICES=$(IFS=, && echo "${hip[*]}")
   export HIP_VISIBLE_DEVICES
+  export SLAUNCH_SET="${SLAUNCH_SET-} HIP_VISIBLE_DEVICES" # see set_default
   unset ROCR_VISIBLE_DEVICES
 }
 
@@ -146,7 +149,7 @@ find_allocation_here() {
   for entry in "${slaunch_allocations[@]}"; do
     read -r nodes memory gpus <<<"$entry"
     if ((${#slaunch_allocations[@]} == 1)) ||
-      scontrol show hostnames "$nodes" | grep -qxF "$slaunch_node"; then
+      [[ $nodes == *",$slaunch_node,"* ]]; then
       slaunch_allocated_memory=$memory
       slaunch_allocated_gpus=$gpus
       return
@@ -163,7 +166,7 @@ share_of_memory() {
 # Warns if Ray gets fewer GPUs than the job has here, or too little memory to start.
 check_resources() {
   if ((slaunch_memory < 800)); then
-    echo "warning $slaunch_node $slaunch_memory MB on $slaunch_node are hardly enough for Ray" \
+    echo "warning $slaunch_node $slaunch_memory MB on $slaunch_node are barely enough for Ray" \
       'itself: request more with --mem'
   fi
   if ((slaunch_gpus < slaunch_allocated_gpus)); then
@@ -328,18 +331,24 @@ run_ray() {
     fi
     echo "retry $slaunch_node attempt=$slaunch_try $(important_output | tail -n 1)"
     end_own_processes
-    mv "$slaunch_node_dir"/t/session_2*/logs "$slaunch_node_dir/attempt-$((slaunch_try - 1))"
+    mv "$slaunch_node_dir"/t/session_2*/logs "$slaunch_node_dir/attempt-$((slaunch_try - 1))" \
+      2>/dev/null
     rm -rf "$slaunch_node_dir/t"
     slaunch_ray_failed=''
     pause 1
+    #% if spec.nodes > 1 or joins
+    [[ $slaunch_node == "$slaunch_head" ]] || wait_for_head || return 0
+    #% endif
   done
   report_failure
 }
 
 # Not if another attempt would end the same way.
 can_be_retried() {
+  local hopeless='AuthToken|[Vv]ersion mismatch|in use|No space|ot found|No such|Usage:|ImportError'
   [[ ! $slaunch_was_up && $slaunch_kills == 0 ]] || return 1
-  ! grep -qE 'AuthToken|[Vv]ersion mismatch|in use|No space|ot found|No such|^Usage:' "$slaunch_log"
+  [[ $slaunch_order != stop* && ! $slaunch_terminated ]] || return 1
+  ! grep -qE "$hopeless|ModuleNotFound" "$slaunch_log"
 }
 
 # Ray gets a session of its own, and its children inherit SLAUNCH_NODE_DIR: end_own_processes finds

@@ -57,12 +57,12 @@ check_number_of_nodes() {
   tune_ray_for_many_nodes
 }
 
-# With Ray's own values, a GCS that thousands of workers ask at once is given up too early.
+# With Ray's own values, workers give up too early on a GCS that thousands of them contact at once.
 tune_ray_for_many_nodes() {
   ((slaunch_count > 64)) || return 0
-  export RAY_gcs_rpc_server_connect_timeout_s=${RAY_gcs_rpc_server_connect_timeout_s:-120}
-  export RAY_gcs_server_request_timeout_seconds=${RAY_gcs_server_request_timeout_seconds:-120}
-  export RAY_worker_register_timeout_seconds=${RAY_worker_register_timeout_seconds:-120}
+  set_default RAY_gcs_rpc_server_connect_timeout_s 120
+  set_default RAY_gcs_server_request_timeout_seconds 120
+  set_default RAY_worker_register_timeout_seconds 120
 }
 #% endif
 
@@ -78,23 +78,39 @@ check_job() {
       "submit the script with sbatch; within salloc: srun --nodes=1 --ntasks=1 --overlap bash $0"
 }
 
-# Sets slaunch_allocations: for each group of equal nodes their names, MB of memory, and GPUs. Slurm
-# itself is asked, because variables of the environment may be those of another job.
+# Sets slaunch_allocations, one entry for each group of identical nodes: names, MB of memory, GPUs.
+# Slurm itself is asked, because variables of the environment may be those of another job.
 find_allocation() {
-  mapfile -t slaunch_allocations < <(
-    timeout 9 scontrol show job -d -o "$SLURM_JOB_ID" 2>/dev/null | tr ' ' '\n' | awk -F = '
+  local entry index nodes
+  mapfile -t slaunch_allocations < <(allocation_of_job)
+  if ((${#slaunch_allocations[@]} == 0)); then
+    say warning "scontrol shows no allocation: Ray gets a share of each node's memory"
+  elif ((${#slaunch_allocations[@]} > 1)); then
+    for index in "${!slaunch_allocations[@]}"; do
+      entry=${slaunch_allocations[index]}
+      nodes=$(scontrol show hostnames "${entry%% *}" | tr '\n' ',')
+      slaunch_allocations[index]=",$nodes ${entry#* }"
+    done
+  fi
+  choose_fabric_options
+}
+
+# Prints the entries. Slurm's record has the tasks of an array and the components of a heterogeneous
+# job, and a part for each group of nodes: `Nodes=n[1-2] CPU_IDs=0-1 Mem=600 GRES=gpu:1(IDX:0)`.
+allocation_of_job() {
+  timeout 9 scontrol show job -d -o "$SLURM_JOB_ID" 2>/dev/null |
+    grep -E "^JobId=$SLURM_JOB_ID | HetJobId=$SLURM_JOB_ID " | tr ' ' '\n' | awk -F = '
       $1 == "Nodes" { nodes = $2 }
       $1 == "Mem" { memory = $2 }
       $1 == "GRES" && nodes {
         gpus = 0
-        gsub(/\([^)]*\)/, "", $2) # the numbers of the devices
+        gsub(/\([^)]*\)/, "", $2)
         for (i = split($2, gres, ","); i > 0; i--)
           if (gres[i] ~ /^gpu:/) { sub(/.*:/, "", gres[i]); gpus += gres[i] }
-        print nodes, memory, gpus
+        names[memory " " gpus] = names[memory " " gpus] "," nodes
         nodes = ""
-      }'
-  )
-  choose_fabric_options
+      }
+      END { for (what in names) print substr(names[what], 2), what }'
 }
 
 # HPE Slingshot gives each step a network of its own, and none to a step of one node.
@@ -181,18 +197,14 @@ ip_command() {
   PATH=$PATH:/usr/sbin:/sbin ip "$@"
 }
 
-# Sets what libraries need to use this address of the node; they would guess otherwise. What you
-# have set takes precedence.
+# Sets what libraries need to use this address of the node; they would guess otherwise.
 # Usage: use_address ADDRESS
 use_address() {
-  export VLLM_HOST_IP=${VLLM_HOST_IP:-$1}
-  if [[ ! ${GLOO_SOCKET_IFNAME-} ]]; then
-    GLOO_SOCKET_IFNAME=$(ip_command -o addr show to "$1" 2>/dev/null | awk '{ print $2; exit }')
-    [[ ! $GLOO_SOCKET_IFNAME ]] || export GLOO_SOCKET_IFNAME
-  fi
-  if [[ $slaunch_interface ]]; then # otherwise NCCL finds the fastest network by itself
-    export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-$slaunch_interface}
-  fi
+  set_default VLLM_HOST_IP "$1"
+  set_default GLOO_SOCKET_IFNAME \
+    "$(ip_command -o addr show to "$1" 2>/dev/null | awk '{ print $2; exit }')"
+  # Without --interface, NCCL finds the fastest network by itself.
+  set_default NCCL_SOCKET_IFNAME "$slaunch_interface"
 }
 #% if spec.nodes > 1 or joins
 
@@ -201,7 +213,7 @@ use_address() {
 # Usage: try_port ADDRESS PORT
 try_port() {
   # shellcheck disable=SC2016 # expanded by that shell
-  timeout 3 bash -c ': >"/dev/tcp/$0/$1"' "$1" "$2" 2>&1 && return
+  BASH_ENV='' timeout 3 bash -c ': >"/dev/tcp/$0/$1"' "$1" "$2" 2>&1 && return
   (($? != 124)) || echo 'no answer within 3 s'
   return 1
 }

@@ -20,6 +20,7 @@ in_head_container() {
     trap "pass_on $slaunch_signal" "$slaunch_signal"
   done
   set +m
+  forget_slurm_options
   setsid "${slaunch_join_head[@]}" bash -c "$(program_in_head_container)" bash "$@" \
     2>"$slaunch_job_dir/command.err" &
   slaunch_pid=$!
@@ -50,6 +51,7 @@ program_in_head_container() {
   cat <<'END'
 exec 2>&1
 trap : TERM
+[[ ! ${HIP_VISIBLE_DEVICES-} ]] || unset ROCR_VISIBLE_DEVICES # Slurm sets it in each step
 set -m
 "$@" &
 set +m

@@ -152,7 +152,10 @@ requeue_or_say_why_not() {
     say requeue restart="$((slaunch_restart + 1))" reason="$slaunch_reason"
     slaunch_code=0
     slaunch_outcome=requeued
-    [[ $slaunch_reason == node-lost ]] || slaunch_cause=''
+    if [[ $slaunch_reason != node-lost ]]; then
+      slaunch_cause=''
+      slaunch_failed_node=''
+    fi
     return
   fi
   case $slaunch_reason in

@@ -14,6 +14,7 @@ reset_steps() {
   declare -gA slaunch_loss_reason=()  # why a node is lost
   #% if not joins
   declare -gA slaunch_killed_on=()
+  declare -gA slaunch_killed_at=()
   declare -gA slaunch_never_up=()
   #% endif
 }
@@ -117,7 +118,7 @@ start_step() {
   node_program 1>&"$slaunch_fd" 2>/dev/null # srun may have ended
 }
 
-# Replaces this shell, which must be a subshell, by an srun of the script. It ends after
+# Replaces this shell with an srun of the script: call it in a subshell. It ends after
 # slaunch_seconds, if that is set.
 # Usage: become_srun OPTION... PROGRAM...
 become_srun() {
@@ -142,7 +143,7 @@ forget_slurm_options() {
       SLURM_CONF | SLURM_JWT | SLURM_JOB* | SLURM_ARRAY_* | SLURM_RESTART_COUNT) ;;
       SLURM_CLUSTER* | SLURM_SUBMIT_*) ;;
       #% if groups
-      SLURM_HET_* | *_HET_GROUP_*) ;;
+      SLURM_HET_*) ;;
       #% endif
       *) unset "$slaunch_name" ;;
     esac

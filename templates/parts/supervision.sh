@@ -156,24 +156,30 @@ give_up() {
   finish "$1" "$2" "$3" "$(likely_fix "$4")" "$4"
 }
 
-# Whether memory ran out on this node. If the step's own shell was killed, only Slurm reports it.
+# Whether this node is lost because memory ran out; a kill long before is not the reason. If the
+# shell of the step was killed, only Slurm reports it.
 # Usage: ran_out_of_memory NODE
 ran_out_of_memory() {
-  [[ ${slaunch_killed_on[$1]-} ]] || step_errors "$1" | grep -qiE 'oom.kill|OutOfMemory'
+  local at=${slaunch_killed_at[$1]-}
+  if [[ $at ]] && ((SECONDS - at < slaunch_node_timeout + 30)); then
+    return 0
+  fi
+  [[ ${slaunch_loss_reason[$1]-} == 'its srun'* ]] && step_errors "$1" | grep -qiE 'oom.kill'
 }
 
 # Prints what happened there.
 # Usage: cause_of_kill NODE
 cause_of_kill() {
-  local word killed='a process' limit=''
+  local word killed='a process' limit=" at Slurm's limit"
   for word in ${slaunch_killed_on[$1]-}; do
     case $word in
       killed=unknown) ;;
       killed=*) killed=${word#*=} ;;
-      limit=*) limit=" of ${word//[!0-9]/} MB" ;;
+      limit=0M) limit=', because the node had no memory left' ;;
+      limit=*) limit=" at Slurm's limit of ${word//[!0-9]/} MB" ;;
     esac
   done
-  echo "out of memory on $1: the kernel killed $killed at Slurm's limit$limit"
+  echo "out of memory on $1: the kernel killed $killed$limit"
 }
 
 # Prints what to do about it.
@@ -182,14 +188,21 @@ memory_hint() {
     '--object-store-memory'
 }
 
-# The command has failed after the kernel killed something for memory: that is the likely cause.
+# If the kernel killed something in the ten minutes before the command failed, that is the likely
+# cause: Ray may have retried the task for a while.
 blame_memory() {
-  local node
-  for node in "${!slaunch_killed_on[@]}"; do
+  local node latest=-600
+  for node in "${!slaunch_killed_at[@]}"; do
+    ((slaunch_killed_at[$node] > latest)) || continue
+    latest=${slaunch_killed_at[$node]}
     slaunch_failed_node=$node
-    slaunch_cause=$(cause_of_kill "$node")
-    slaunch_hint=$(memory_hint)
   done
+  if ((SECONDS - latest < 600)); then
+    slaunch_cause=$(cause_of_kill "$slaunch_failed_node")
+    slaunch_hint=$(memory_hint)
+  else
+    slaunch_failed_node=''
+  fi
 }
 
 # Prints a hint for a node that is lost, if there is one.

@@ -164,6 +164,9 @@ environment_failed() {
 
 # Sets the traps: from here on the script exits through finish, and signals are recorded.
 set_up_exit_and_signals() {
+  # What a job has set from which this one was submitted.
+  # shellcheck disable=SC2086 # several names
+  unset ${SLAUNCH_SET-} SLAUNCH_SET
   SECONDS=0
   slaunch_phase=environment
   slaunch_ended_by=''
@@ -224,7 +227,7 @@ reset_shell() {
   export DASHBOARD_METRIC_PORT=0
   export AUTOSCALER_METRIC_PORT=0
   # The workers of a command that `uv run` starts would wait for uv to make an environment for each.
-  export RAY_ENABLE_UV_RUN_RUNTIME_ENV=${RAY_ENABLE_UV_RUN_RUNTIME_ENV:-0}
+  set_default RAY_ENABLE_UV_RUN_RUNTIME_ENV 0
   command -v ray >/dev/null || environment_failed 'ray is not in PATH'
 }
 
@@ -239,6 +242,16 @@ reset_options() {
   set +aCefuvx +o pipefail +o posix
   shopt -u nullglob failglob dotglob nocaseglob nocasematch
   IFS=$' \t\n'
+}
+
+# Exports a variable, unless you have set it. A job that is submitted from this one drops it, see
+# set_up_exit_and_signals: an address, for example, would not be its own.
+# Usage: set_default NAME VALUE
+set_default() {
+  if [[ ! ${!1-} && $2 ]]; then
+    export "$1=$2"
+    export SLAUNCH_SET="${SLAUNCH_SET-} $1"
+  fi
 }
 
 # ---- Nodes and addresses ----
@@ -264,23 +277,39 @@ check_job() {
       "submit the script with sbatch; within salloc: srun --nodes=1 --ntasks=1 --overlap bash $0"
 }
 
-# Sets slaunch_allocations: for each group of equal nodes their names, MB of memory, and GPUs. Slurm
-# itself is asked, because variables of the environment may be those of another job.
+# Sets slaunch_allocations, one entry for each group of identical nodes: names, MB of memory, GPUs.
+# Slurm itself is asked, because variables of the environment may be those of another job.
 find_allocation() {
-  mapfile -t slaunch_allocations < <(
-    timeout 9 scontrol show job -d -o "$SLURM_JOB_ID" 2>/dev/null | tr ' ' '\n' | awk -F = '
+  local entry index nodes
+  mapfile -t slaunch_allocations < <(allocation_of_job)
+  if ((${#slaunch_allocations[@]} == 0)); then
+    say warning "scontrol shows no allocation: Ray gets a share of each node's memory"
+  elif ((${#slaunch_allocations[@]} > 1)); then
+    for index in "${!slaunch_allocations[@]}"; do
+      entry=${slaunch_allocations[index]}
+      nodes=$(scontrol show hostnames "${entry%% *}" | tr '\n' ',')
+      slaunch_allocations[index]=",$nodes ${entry#* }"
+    done
+  fi
+  choose_fabric_options
+}
+
+# Prints the entries. Slurm's record has the tasks of an array and the components of a heterogeneous
+# job, and a part for each group of nodes: `Nodes=n[1-2] CPU_IDs=0-1 Mem=600 GRES=gpu:1(IDX:0)`.
+allocation_of_job() {
+  timeout 9 scontrol show job -d -o "$SLURM_JOB_ID" 2>/dev/null |
+    grep -E "^JobId=$SLURM_JOB_ID | HetJobId=$SLURM_JOB_ID " | tr ' ' '\n' | awk -F = '
       $1 == "Nodes" { nodes = $2 }
       $1 == "Mem" { memory = $2 }
       $1 == "GRES" && nodes {
         gpus = 0
-        gsub(/\([^)]*\)/, "", $2) # the numbers of the devices
+        gsub(/\([^)]*\)/, "", $2)
         for (i = split($2, gres, ","); i > 0; i--)
           if (gres[i] ~ /^gpu:/) { sub(/.*:/, "", gres[i]); gpus += gres[i] }
-        print nodes, memory, gpus
+        names[memory " " gpus] = names[memory " " gpus] "," nodes
         nodes = ""
-      }'
-  )
-  choose_fabric_options
+      }
+      END { for (what in names) print substr(names[what], 2), what }'
 }
 
 # HPE Slingshot gives each step a network of its own, and none to a step of one node.
@@ -352,18 +381,14 @@ ip_command() {
   PATH=$PATH:/usr/sbin:/sbin ip "$@"
 }
 
-# Sets what libraries need to use this address of the node; they would guess otherwise. What you
-# have set takes precedence.
+# Sets what libraries need to use this address of the node; they would guess otherwise.
 # Usage: use_address ADDRESS
 use_address() {
-  export VLLM_HOST_IP=${VLLM_HOST_IP:-$1}
-  if [[ ! ${GLOO_SOCKET_IFNAME-} ]]; then
-    GLOO_SOCKET_IFNAME=$(ip_command -o addr show to "$1" 2>/dev/null | awk '{ print $2; exit }')
-    [[ ! $GLOO_SOCKET_IFNAME ]] || export GLOO_SOCKET_IFNAME
-  fi
-  if [[ $slaunch_interface ]]; then # otherwise NCCL finds the fastest network by itself
-    export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-$slaunch_interface}
-  fi
+  set_default VLLM_HOST_IP "$1"
+  set_default GLOO_SOCKET_IFNAME \
+    "$(ip_command -o addr show to "$1" 2>/dev/null | awk '{ print $2; exit }')"
+  # Without --interface, NCCL finds the fastest network by itself.
+  set_default NCCL_SOCKET_IFNAME "$slaunch_interface"
 }
 
 # ---- Ports and directories ----
@@ -431,8 +456,8 @@ temp_dir_failed() {
 
 # ---- On each node ----
 
-# Sets slaunch_cgroup, the directory of this process's memory cgroup, and slaunch_limit, the
-# smallest limit in MB from there upwards. Both are empty where cgroups do not limit memory.
+# Sets slaunch_limit, the smallest memory limit of this process's cgroups in MB, and slaunch_cgroup,
+# the directory of its own one. They are empty if there is none.
 find_memory_cgroup() {
   local controllers path mount=/sys/fs/cgroup directory=''
   slaunch_cgroup=''
@@ -454,9 +479,11 @@ find_memory_cgroup() {
     use_limit "$directory/memory.limit_in_bytes"
     directory=${directory%/*}
   done
+  # Kills in a cgroup that Slurm has not made for the job may be those of other jobs.
+  [[ $slaunch_cgroup == */job_[0-9]*/* ]] || slaunch_cgroup=''
 }
 
-# Lowers slaunch_limit to that in the file. `max` or the largest number stands for none.
+# Lowers slaunch_limit to that in the file; `max` or a very large number means no limit.
 # Usage: use_limit FILE
 use_limit() {
   local bytes
@@ -468,17 +495,22 @@ use_limit() {
 }
 
 # True if the kernel has killed a process in this cgroup since the last look, because memory ran
-# out. Then slaunch_kill_report describes it. Looks once a second, or at once with `now`.
+# out. Then slaunch_kill_report describes it. Looks once a second, and reports only if the number
+# has doubled; with `now` it does both at once.
 # Usage: find_kills [now]
 find_kills() {
-  local line lines=()
+  local line lines=() many=$((slaunch_kills * 2))
   [[ $slaunch_cgroup ]] || return 1
-  [[ ${1-} == now ]] || ((SECONDS > ${slaunch_looked_at:--1})) || return 1
+  if [[ ${1-} == now ]]; then
+    many=$((slaunch_kills + 1))
+  elif ((SECONDS == ${slaunch_looked_at:--1})); then
+    return 1
+  fi
   slaunch_looked_at=$SECONDS
   { mapfile -t lines <"$slaunch_cgroup/memory.events" ||
     mapfile -t lines <"$slaunch_cgroup/memory.oom_control"; } 2>/dev/null
   for line in "${lines[@]}"; do
-    if [[ $line == 'oom_kill '* ]] && ((${line#* } > slaunch_kills)); then
+    if [[ $line == 'oom_kill '* ]] && ((${line#* } > 0 && ${line#* } >= many)); then
       slaunch_kills=${line#* }
       slaunch_kill_report="limit=${slaunch_limit:-0}M killed=$(name_of_killed) kills=$slaunch_kills"
       return 0
@@ -509,7 +541,7 @@ remember_processes() {
 name_of_killed() {
   local pid pages largest=0 name=unknown
   for pid in "${!slaunch_process_name[@]}"; do
-    pages=0 # of a process that is gone, or has not been reaped yet
+    pages=0 # it is gone, or a zombie
     { read -r _ pages _ <"/proc/$pid/statm"; } 2>/dev/null
     if ((pages == 0 && slaunch_process_pages[$pid] > largest)); then
       largest=${slaunch_process_pages[$pid]}
@@ -541,6 +573,7 @@ run_node() {
   if prepare_ray; then
     run_ray
     trap '' TERM # Slurm may send it twice, and nothing interrupts the cleanup
+    report_kills now
     end_own_processes
     report_kills now
     keep_logs_if_wanted
@@ -594,15 +627,15 @@ set_ray_environment() {
 # Ray's memory monitor kills tasks when 95 % of the machine's memory is in use. With a part of the
 # machine, neighbors would trigger it, and the job's own limit never would.
 fit_memory_monitor() {
-  local total
+  local total share
   [[ $slaunch_limit ]] || return 0
   [[ ! ${RAY_memory_monitor_refresh_ms-}${RAY_memory_usage_threshold-} ]] || return 0
-  total=$(awk '/^MemTotal/ { print int($2 / 1024) }' /proc/meminfo)
-  if ((slaunch_limit * 10 < total * 9)); then
-    export RAY_memory_monitor_refresh_ms=0
+  read -r _ total _ </proc/meminfo # MemTotal, in KB
+  share=$((slaunch_limit * 950 / (total >> 10)))
+  if ((share < 855)); then # less than 90 % of the machine
+    set_default RAY_memory_monitor_refresh_ms 0
   else
-    RAY_memory_usage_threshold=$(awk "BEGIN { print 0.95 * $slaunch_limit / $total }")
-    export RAY_memory_usage_threshold
+    set_default RAY_memory_usage_threshold "0.$((share < 950 ? share : 950))"
   fi
 }
 
@@ -617,11 +650,13 @@ print(metadata.version("ray"))')
   is_at_least 2.45 "${version:-2.45}" || return 0
   IFS=, read -r -a gpus <<<"$ROCR_VISIBLE_DEVICES"
   for number in ${HIP_VISIBLE_DEVICES//,/ }; do
-    hip+=("${gpus[number]-$number}")
+    [[ $number == *[!0-9]* ]] || number=${gpus[number]-$number} # otherwise it is a UUID
+    hip+=("$number")
   done
   ((${#hip[@]})) || hip=("${gpus[@]}")
   HIP_VISIBLE_DEVICES=$(IFS=, && echo "${hip[*]}")
   export HIP_VISIBLE_DEVICES
+  export SLAUNCH_SET="${SLAUNCH_SET-} HIP_VISIBLE_DEVICES" # see set_default
   unset ROCR_VISIBLE_DEVICES
 }
 
@@ -667,7 +702,7 @@ find_allocation_here() {
   for entry in "${slaunch_allocations[@]}"; do
     read -r nodes memory gpus <<<"$entry"
     if ((${#slaunch_allocations[@]} == 1)) ||
-      scontrol show hostnames "$nodes" | grep -qxF "$slaunch_node"; then
+      [[ $nodes == *",$slaunch_node,"* ]]; then
       slaunch_allocated_memory=$memory
       slaunch_allocated_gpus=$gpus
       return
@@ -684,7 +719,7 @@ share_of_memory() {
 # Warns if Ray gets fewer GPUs than the job has here, or too little memory to start.
 check_resources() {
   if ((slaunch_memory < 800)); then
-    echo "warning $slaunch_node $slaunch_memory MB on $slaunch_node are hardly enough for Ray" \
+    echo "warning $slaunch_node $slaunch_memory MB on $slaunch_node are barely enough for Ray" \
       'itself: request more with --mem'
   fi
   if ((slaunch_gpus < slaunch_allocated_gpus)); then
@@ -764,7 +799,8 @@ run_ray() {
     fi
     echo "retry $slaunch_node attempt=$slaunch_try $(important_output | tail -n 1)"
     end_own_processes
-    mv "$slaunch_node_dir"/t/session_2*/logs "$slaunch_node_dir/attempt-$((slaunch_try - 1))"
+    mv "$slaunch_node_dir"/t/session_2*/logs "$slaunch_node_dir/attempt-$((slaunch_try - 1))" \
+      2>/dev/null
     rm -rf "$slaunch_node_dir/t"
     slaunch_ray_failed=''
     pause 1
@@ -774,8 +810,10 @@ run_ray() {
 
 # Not if another attempt would end the same way.
 can_be_retried() {
+  local hopeless='AuthToken|[Vv]ersion mismatch|in use|No space|ot found|No such|Usage:|ImportError'
   [[ ! $slaunch_was_up && $slaunch_kills == 0 ]] || return 1
-  ! grep -qE 'AuthToken|[Vv]ersion mismatch|in use|No space|ot found|No such|^Usage:' "$slaunch_log"
+  [[ $slaunch_order != stop* && ! $slaunch_terminated ]] || return 1
+  ! grep -qE "$hopeless|ModuleNotFound" "$slaunch_log"
 }
 
 # Ray gets a session of its own, and its children inherit SLAUNCH_NODE_DIR: end_own_processes finds
@@ -926,6 +964,7 @@ reset_steps() {
   declare -gA slaunch_output=()       # the last lines of a Ray that has ended
   declare -gA slaunch_loss_reason=()  # why a node is lost
   declare -gA slaunch_killed_on=()
+  declare -gA slaunch_killed_at=()
   declare -gA slaunch_never_up=()
 }
 
@@ -978,7 +1017,7 @@ start_step() {
   node_program 1>&"$slaunch_fd" 2>/dev/null # srun may have ended
 }
 
-# Replaces this shell, which must be a subshell, by an srun of the script. It ends after
+# Replaces this shell with an srun of the script: call it in a subshell. It ends after
 # slaunch_seconds, if that is set.
 # Usage: become_srun OPTION... PROGRAM...
 become_srun() {
@@ -1124,6 +1163,7 @@ note_preemption() {
 # The kernel has killed something on this node, because memory ran out.
 # Usage: note_kills NODE REPORT
 note_kills() {
+  slaunch_killed_at[$1]=$SECONDS
   if [[ ! ${slaunch_killed_on[$1]-} || $2 != *killed=unknown* ]]; then
     slaunch_killed_on[$1]=$2
   fi
@@ -1297,24 +1337,30 @@ give_up() {
   finish "$1" "$2" "$3" "$(likely_fix "$4")" "$4"
 }
 
-# Whether memory ran out on this node. If the step's own shell was killed, only Slurm reports it.
+# Whether this node is lost because memory ran out; a kill long before is not the reason. If the
+# shell of the step was killed, only Slurm reports it.
 # Usage: ran_out_of_memory NODE
 ran_out_of_memory() {
-  [[ ${slaunch_killed_on[$1]-} ]] || step_errors "$1" | grep -qiE 'oom.kill|OutOfMemory'
+  local at=${slaunch_killed_at[$1]-}
+  if [[ $at ]] && ((SECONDS - at < slaunch_node_timeout + 30)); then
+    return 0
+  fi
+  [[ ${slaunch_loss_reason[$1]-} == 'its srun'* ]] && step_errors "$1" | grep -qiE 'oom.kill'
 }
 
 # Prints what happened there.
 # Usage: cause_of_kill NODE
 cause_of_kill() {
-  local word killed='a process' limit=''
+  local word killed='a process' limit=" at Slurm's limit"
   for word in ${slaunch_killed_on[$1]-}; do
     case $word in
       killed=unknown) ;;
       killed=*) killed=${word#*=} ;;
-      limit=*) limit=" of ${word//[!0-9]/} MB" ;;
+      limit=0M) limit=', because the node had no memory left' ;;
+      limit=*) limit=" at Slurm's limit of ${word//[!0-9]/} MB" ;;
     esac
   done
-  echo "out of memory on $1: the kernel killed $killed at Slurm's limit$limit"
+  echo "out of memory on $1: the kernel killed $killed$limit"
 }
 
 # Prints what to do about it.
@@ -1323,14 +1369,21 @@ memory_hint() {
     '--object-store-memory'
 }
 
-# The command has failed after the kernel killed something for memory: that is the likely cause.
+# If the kernel killed something in the ten minutes before the command failed, that is the likely
+# cause: Ray may have retried the task for a while.
 blame_memory() {
-  local node
-  for node in "${!slaunch_killed_on[@]}"; do
+  local node latest=-600
+  for node in "${!slaunch_killed_at[@]}"; do
+    ((slaunch_killed_at[$node] > latest)) || continue
+    latest=${slaunch_killed_at[$node]}
     slaunch_failed_node=$node
-    slaunch_cause=$(cause_of_kill "$node")
-    slaunch_hint=$(memory_hint)
   done
+  if ((SECONDS - latest < 600)); then
+    slaunch_cause=$(cause_of_kill "$slaunch_failed_node")
+    slaunch_hint=$(memory_hint)
+  else
+    slaunch_failed_node=''
+  fi
 }
 
 # Prints a hint for a node that is lost, if there is one.

@@ -353,7 +353,13 @@ STEPD = (  # of 22.05, of 24.11 and later, and of srun
 
 def test_the_evidence_of_a_killed_task() -> None:
     lines = explain(facts_of("out-of-memory.ray-task")).evidence
-    parts = (" out-of-memory node=n2 ", "line 10", "WorkerCrashedError", "A worker died", " end outcome=command-failed ")
+    parts = (
+        " out-of-memory node=n2 ",
+        "line 10",
+        "WorkerCrashedError",
+        "A worker died",
+        " end outcome=command-failed ",
+    )
     assert len(lines) == len(parts)
     assert all(part in line for part, line in zip(parts, lines, strict=True))
 

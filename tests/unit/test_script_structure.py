@@ -153,7 +153,7 @@ FOR_PROGRAMS = {
     *("RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_TMPDIR", "TMPDIR"),
     *("RAY_raylet_client_num_connect_attempts", "RAY_raylet_client_connect_timeout_milliseconds"),
     *("AUTOSCALER_METRIC_PORT", "DASHBOARD_METRIC_PORT"),
-    *("SLAUNCH_LINK", "SLAUNCH_NODE_DIR", "SLAUNCH_RESTART", "SLAUNCH_RUN_DIR"),
+    *("SLAUNCH_LINK", "SLAUNCH_NODE_DIR", "SLAUNCH_RESTART", "SLAUNCH_RUN_DIR", "SLAUNCH_SET"),
     *("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "RAY_memory_monitor_refresh_ms", "RAY_memory_usage_threshold"),
     *("RAY_gcs_rpc_server_connect_timeout_s", "RAY_gcs_server_request_timeout_seconds"),
     "RAY_worker_register_timeout_seconds",
@@ -161,7 +161,7 @@ FOR_PROGRAMS = {
     *("HIP_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"),
 }
 OF_BASH = {"IFS", "SECONDS", "_"}
-FOR_ONE_CALL = {"PATH", "SLURM_TIME_FORMAT", "SLAUNCH_PROGRAM"}
+FOR_ONE_CALL = {"BASH_ENV", "PATH", "SLURM_TIME_FORMAT", "SLAUNCH_PROGRAM"}
 # In the subshell that becomes an srun, and of a heterogeneous job's group.
 OF_SLURM = {"SLURM_OOM_KILL_STEP", "SLURM_JOB_CPUS_PER_NODE"}
 # These start a step, Ray or the command, or save the environment of the command. Their callers are still active then.

@@ -19,7 +19,7 @@ MAX_FUNCTION_LINES = 30
 MAX_STORY_LINES = 110
 # Of the plain script with three nodes: fewer lines by packing do not help. The aim was 16,000; docs/decisions/bash.md
 # says why it is missed.
-MAX_CHARACTERS = 37_900
+MAX_CHARACTERS = 39_300
 
 _DIRECTIVE = re.compile(r"\s*#\s*shellcheck\s")
 _DISABLE = re.compile(r"\s*#\s*shellcheck\s[^#]*\bdisable=")
