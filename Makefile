@@ -21,7 +21,7 @@ test: check packages $(OLD_RAY)/.ready $(VENV)/.examples
 
 # The core of the tests on a newer Slurm, in a folder that debootstrap makes once (SUITE=sid for the newest).
 SUITE ?= trixie
-CORE := bring_up exit_codes shared_nodes faults teardown rehearsal_is_true after_launch control heterogeneous requeue
+CORE := bring_up limits out_of_memory by_hand exit_codes shared_nodes faults teardown rehearsal_is_true after_launch control heterogeneous requeue
 matrix: packages $(OLD_RAY)/.ready $(VENV)/.ready
 	$(BIN)/python -m tests.testbed --prepare $(SUITE)
 	TESTBED_SUITE=$(SUITE) $(BIN)/python -m pytest -n 2 --dist loadgroup $(CORE:%=tests/slurm/test_%.py)

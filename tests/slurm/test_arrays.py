@@ -47,7 +47,7 @@ def test_six_tasks_on_three_shared_nodes_two_at_a_time(cluster: Cluster) -> None
     alice = Desk(cluster)
     alice.file("seen.py", SEEN)
     run = alice.launch(
-        *("--array", "0-5%2", "--num-nodes", "2", "--exclude", "n[4-6]", "--mem", "300M", "--no-dashboard"),
+        *("--array", "0-5%2", "--num-nodes", "2", "--exclude", "n[4-6]", "--mem", "1200M", "--no-dashboard"),
         *("--start-timeout", "120", "--command", "python3 seen.py"),
         ray=OLD_RAY,
     )

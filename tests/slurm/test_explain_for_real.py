@@ -192,9 +192,9 @@ def test_real_ray(cluster: Cluster) -> None:
 
 
 def test_slurms_memory_limit(make_cluster: Callable[..., Cluster]) -> None:
-    """Not by control groups, which the test cluster has none of, but by slurmstepd's own watch: as strict as those."""
+    """Without cgroups, by slurmstepd's own watch. tests/slurm/test_out_of_memory.py has what the kernel does."""
     watch = ["JobAcctGatherType=jobacct_gather/linux", "JobAcctGatherFrequency=task=1"]
-    cluster = make_cluster(nodes=1, slurm_conf_extra=[*watch, "JobAcctGatherParams=OverMemoryKill"])
+    cluster = make_cluster(nodes=1, cgroups=False, slurm_conf_extra=[*watch, "JobAcctGatherParams=OverMemoryKill"])
     eat = "/usr/bin/python3 -c 'import time; x = b\"x\" * (600 << 20); time.sleep(900)'"
     standing = standing_ray(cluster)
     eater = wrapped_ray(cluster, f"{eat} &", f"{HOME}/standing/ray")

@@ -225,6 +225,6 @@ def test_what_stands_once_holds_for_every_component(cluster: Cluster) -> None:
     assert found == [
         [*same, "main", "(null)", "500M"],
         [*same, "short", "(null)", "300M"],
-        [*same, "main", "fast", "512M"],  # the cluster's own default
+        [*same, "main", "fast", "1G"],  # the cluster's own default
     ]
     cluster.run(["scancel", job.id], check=True)

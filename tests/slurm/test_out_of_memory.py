@@ -14,11 +14,11 @@ pytestmark = pytest.mark.slurm
 
 LIMIT = 1200  # MB: Ray itself needs some 500 on the head node
 HOG = """
-import os, ray
+import os, ray, time
 ray.init()
 
 def hog():
-    return [bytearray(b"x" * (50 << 20)) for _ in range(40)]
+    return [bytearray(b"x" * (50 << 20)) for _ in range(40) if not time.sleep(0.1)]
 """
 
 

@@ -130,7 +130,7 @@ def test_a_range_of_ports(cluster: Cluster) -> None:
     options: dict[str, Any] = {
         "num_nodes": 2,
         "node": "n[1-2]",
-        "mem": "300M",
+        "mem": "1200M",
         "port_range": "21000-21127",
         "dashboard": True,
     }
