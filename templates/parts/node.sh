@@ -114,8 +114,9 @@ is_at_least() {
 
 # Variables of this step: Open MPI in an actor would take them for its own start.
 drop_step_variables() {
-  unset "${!SLURM_STEP@}" "${!SLURM_NTASKS@}" "${!SLURM_SRUN@}" "${!PMI@}" SLURM_PROCID \
-    SLURM_LOCALID SLURM_GTIDS SLURM_TASK_PID SLURM_LAUNCH_NODE_IPADDR SLURM_MPI_TYPE
+  unset "${!SLURM_STEP@}" "${!SLURM_NTASKS@}" "${!SLURM_SRUN@}" \
+    "${!PMI_@}" "${!PMI2_@}" "${!PMIX_@}" SLURM_PROCID SLURM_LOCALID SLURM_GTIDS \
+    SLURM_TASK_PID SLURM_LAUNCH_NODE_IPADDR SLURM_MPI_TYPE
 }
 
 # Ray gets what Slurm allocated on this node; by default it would take the whole machine.

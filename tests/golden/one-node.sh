@@ -667,8 +667,9 @@ is_at_least() {
 
 # Variables of this step: Open MPI in an actor would take them for its own start.
 drop_step_variables() {
-  unset "${!SLURM_STEP@}" "${!SLURM_NTASKS@}" "${!SLURM_SRUN@}" "${!PMI@}" SLURM_PROCID \
-    SLURM_LOCALID SLURM_GTIDS SLURM_TASK_PID SLURM_LAUNCH_NODE_IPADDR SLURM_MPI_TYPE
+  unset "${!SLURM_STEP@}" "${!SLURM_NTASKS@}" "${!SLURM_SRUN@}" \
+    "${!PMI_@}" "${!PMI2_@}" "${!PMIX_@}" SLURM_PROCID SLURM_LOCALID SLURM_GTIDS \
+    SLURM_TASK_PID SLURM_LAUNCH_NODE_IPADDR SLURM_MPI_TYPE
 }
 
 # Ray gets what Slurm allocated on this node; by default it would take the whole machine.
@@ -1037,7 +1038,7 @@ become_srun() {
 # that the job has on its nodes.
 forget_slurm_options() {
   local slaunch_name
-  for slaunch_name in "${!SLURM_@}" "${!SRUN_@}" "${!PMI@}" "${!PYXIS_@}"; do
+  for slaunch_name in "${!SLURM_@}" "${!SRUN_@}" "${!PMI_@}" "${!PMI2_@}" "${!PMIX_@}" "${!PYXIS_@}"; do
     case $slaunch_name in
       SLURM_CONF | SLURM_JWT | SLURM_JOB* | SLURM_ARRAY_* | SLURM_RESTART_COUNT) ;;
       SLURM_CLUSTER* | SLURM_SUBMIT_*) ;;

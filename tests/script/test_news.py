@@ -156,8 +156,54 @@ def test_the_hint_names_only_logs_that_exist(tmp_path: Path, exists: bool, hint:
         ("2.60.0", "2,0", "HIP=7,2 ROCR="),  # numbers of HIP are positions in the list of ROCR
         ("2.45.0", "", "HIP=2,5,7 ROCR="),
         ("2.44.1", "", "HIP= ROCR=2,5,7"),
+        ("2.60.0", "GPU-0b7,1", "HIP=GPU-0b7,5 ROCR="),
     ],
 )
 def test_which_amd_gpus(tmp_path: Path, version: str, hip: str, found: str) -> None:
     code = f"ROCR_VISIBLE_DEVICES=2,5,7 HIP_VISIBLE_DEVICES={hip}; use_hip_for_newer_ray {version}"
     assert in_script(tmp_path, f'{code}; echo "HIP=$HIP_VISIBLE_DEVICES ROCR=$ROCR_VISIBLE_DEVICES"') == f"{found}\n"
+
+
+KILLED = """reset_steps; slaunch_job_dir=$PWD; slaunch_step_of=([n2]=0); : >srun-0.err
+say() { :; }; finish() { printf '%s ' "$@"; echo; exit; }
+note_kills n2 'limit=1200M killed=ray::task kills=1'
+"""
+
+
+@pytest.mark.parametrize(("later", "outcome"), [(5, "80 out-of-memory"), (36000, "72 node-lost")])
+def test_a_kill_long_before_is_not_why_a_node_is_lost(tmp_path: Path, later: int, outcome: str) -> None:
+    code = f"{KILLED}SECONDS=$((SECONDS + {later})); (give_up 72 node-lost 'n2 was lost' n2)"
+    assert in_script(tmp_path, code).startswith(outcome)
+
+
+@pytest.mark.parametrize(("later", "cause"), [(60, "out of memory on n2: the kernel killed ray::task"), (36000, "")])
+def test_a_kill_long_before_is_not_why_the_command_failed(tmp_path: Path, later: int, cause: str) -> None:
+    code = f'{KILLED}slaunch_cause=; SECONDS=$((SECONDS + {later})); blame_memory; echo "$slaunch_cause"'
+    assert in_script(tmp_path, code).strip().startswith(cause)
+    assert bool(in_script(tmp_path, code).strip()) == bool(cause)
+
+
+@pytest.mark.parametrize(
+    ("limit", "total", "found"),
+    [(1000, 24000, "0 "), (23000, 24000, " 0.910"), (24000, 24000, " 0.950"), (30000, 24000, " 0.950")],
+    ids=["part", "nearly", "whole", "more than there is"],
+)
+def test_the_threshold_of_rays_monitor(tmp_path: Path, limit: int, total: int, found: str) -> None:
+    (tmp_path / "meminfo").write_text(f"MemTotal:       {total * 1024} kB\n")
+    function = 'eval "$(declare -f fit_memory_monitor | sed s,/proc/meminfo,meminfo,)"'
+    code = f"{function}; slaunch_limit={limit}; fit_memory_monitor"
+    code += '; echo "$RAY_memory_monitor_refresh_ms $RAY_memory_usage_threshold"'
+    assert in_script(tmp_path, code) == f"{found}\n"
+
+
+RECORDS = """JobId=12 ArrayJobId=12 JobName=x Nodes=n[1-2] CPU_IDs=0-1 Mem=600 GRES=gpu:a100:2(IDX:0-1) Extra=
+JobId=13 ArrayJobId=12 JobName=x Nodes=n1 CPU_IDs=2 Mem=900 GRES=
+JobId=14 HetJobId=12 JobName=x Nodes=n3 CPU_IDs=0 Mem=700 GRES= Nodes=n4 CPU_IDs=3 Mem=600 GRES=gpu:2(IDX:0,3)
+"""
+
+
+def test_the_allocation_of_this_job_only(tmp_path: Path) -> None:
+    """Not of the other tasks of its array; but of all components of a heterogeneous job. Equal nodes are one entry."""
+    (tmp_path / "records").write_text(RECORDS)
+    code = "timeout() { cat records; }; SLURM_JOB_ID=12; allocation_of_job | sort"
+    assert in_script(tmp_path, code) == "n3 700 0\nn[1-2],n4 600 2\n"

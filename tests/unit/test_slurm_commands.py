@@ -64,6 +64,12 @@ def test_submit_env_removes_variables_of_an_outer_job() -> None:
     assert dropped.names == tuple(sorted(outer))
 
 
+def test_submit_env_removes_what_an_outer_job_of_ours_has_set() -> None:
+    """Its head's address would be wrong on every node; what the user has set stays."""
+    env = {"SLAUNCH_SET": " VLLM_HOST_IP GONE", "VLLM_HOST_IP": "10.0.0.1", "GLOO_SOCKET_IFNAME": "mine"}
+    assert slurm_environment.submit_env(env)[0] == {"GLOO_SOCKET_IFNAME": "mine"}
+
+
 def test_submit_env_removes_an_outer_ray_and_never_shows_its_token() -> None:
     clean, dropped = slurm_environment.submit_env(
         {"RAY_ADDRESS": "u:secret@h:1", "RAY_AUTH_TOKEN": "secret", "RAY_DEDUP_LOGS": "0"}
