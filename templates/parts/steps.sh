@@ -138,7 +138,8 @@ become_srun() {
 # that the job has on its nodes.
 forget_slurm_options() {
   local slaunch_name
-  for slaunch_name in "${!SLURM_@}" "${!SRUN_@}" "${!PMI_@}" "${!PMI2_@}" "${!PMIX_@}" "${!PYXIS_@}"; do
+  for slaunch_name in "${!SLURM_@}" "${!SRUN_@}" "${!PYXIS_@}" \
+    "${!PMI_@}" "${!PMI2_@}" "${!PMIX_@}"; do
     case $slaunch_name in
       SLURM_CONF | SLURM_JWT | SLURM_JOB* | SLURM_ARRAY_* | SLURM_RESTART_COUNT) ;;
       SLURM_CLUSTER* | SLURM_SUBMIT_*) ;;
