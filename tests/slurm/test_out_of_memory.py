@@ -105,7 +105,7 @@ def test_the_raylet(cluster: Cluster) -> None:
 
 def test_the_command(cluster: Cluster) -> None:
     """Its exit code is the job's, in the log; Slurm's own state says OUT_OF_MEMORY."""
-    needs = "import time; held = [bytearray(b'x' * (20 << 20)) for _ in range(100) if not time.sleep(0.05)]"
+    needs = "import time; held = [bytearray(b'x' * (20 << 20)) for _ in range(100) if not time.sleep(0.15)]"
     command = f"{shlex.join([f'{VENV}/bin/python', '-c', needs])} || exit 5"
     job = run(cluster, mem=f"{LIMIT}M", command=command)
     assert (job.state["JobState"], job.end["code"]) == ("OUT_OF_MEMORY", "5"), job.log
