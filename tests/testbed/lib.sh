@@ -89,7 +89,8 @@ start_daemon() {
   shift
   rm -f "/testbed/ended/$name"
   (
-    setsid --wait "$@" </dev/null >>"/testbed/log/$name.out" 2>&1 || code=$?
+    # bash has its background processes ignore these, and Slurm 26.05 passes that on to jobs.
+    setsid --wait env --default-signal=INT,QUIT "$@" </dev/null >>"/testbed/log/$name.out" 2>&1 || code=$?
     echo "$code" >"/testbed/ended/$name"
   ) &
 }
