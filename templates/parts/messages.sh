@@ -98,6 +98,16 @@ note_kills() {
   say out-of-memory node="$1" "$2"
 }
 
+#% if not joins
+# The command is not in a node's step, but in that of this script.
+# Usage: watch_own_memory [now]
+watch_own_memory() {
+  if find_kills "$@"; then
+    note_kills "$slaunch_head" "$slaunch_kill_report step=batch"
+  fi
+}
+
+#% endif
 # The first reason counts.
 # Usage: mark_lost NODE WHY
 mark_lost() {

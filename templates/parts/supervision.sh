@@ -51,14 +51,6 @@ run_command() {
   finish $? command-failed
 }
 
-# The command is not in a node's step, but in that of this script.
-# Usage: watch_own_memory [now]
-watch_own_memory() {
-  if find_kills "$@"; then
-    note_kills "$slaunch_head" "$slaunch_kill_report step=batch"
-  fi
-}
-
 # In a process group of its own (-m), so that a signal reaches all of it.
 start_command() {
   set -m

@@ -1267,6 +1267,14 @@ note_kills() {
   say out-of-memory node="$1" "$2"
 }
 
+# The command is not in a node's step, but in that of this script.
+# Usage: watch_own_memory [now]
+watch_own_memory() {
+  if find_kills "$@"; then
+    note_kills "$slaunch_head" "$slaunch_kill_report step=batch"
+  fi
+}
+
 # The first reason counts.
 # Usage: mark_lost NODE WHY
 mark_lost() {
@@ -1342,14 +1350,6 @@ run_command() {
   fi
   wait "$slaunch_command_pid" 2>/dev/null && finish 0 ok
   finish $? command-failed
-}
-
-# The command is not in a node's step, but in that of this script.
-# Usage: watch_own_memory [now]
-watch_own_memory() {
-  if find_kills "$@"; then
-    note_kills "$slaunch_head" "$slaunch_kill_report step=batch"
-  fi
 }
 
 # In a process group of its own (-m), so that a signal reaches all of it.
